@@ -187,7 +187,15 @@ class RankOfJob {
         }));
     options.silence_ns = 2 * silence_ns();
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
-    if (parent_) loader_->watch(parent_.get());
+    if (parent_) loader_->watch(parent_.get(), [this] { loader_->stop(); });
+    // A loader alone is asked to go where its node is wanted back. An mpirun that does not survive ranks would end the job.
+    if (mpirun_survives_ranks(current_environment())) {
+      loader_->watch(signals_.fd(), [this] {
+        while (const auto arrived = signals_.next()) {
+          if (arrived->signal == SIGTERM) loader_->leave("SIGTERM");
+        }
+      });
+    }
     loader_->run();
     all_alive_ = loader_->all_alive();
     jobs_code_ = loader_->exit_code();

@@ -76,6 +76,14 @@ else
   echo "no nanobind: the Python package is neither built nor tested" >&2
 fi
 
+# The same build runs under Open MPI 5, which Debian 12 does not have.
+if tests/make_openmpi5.sh build/openmpi5 >build/openmpi5.log 2>&1; then
+  export PENSTOCK_OPENMPI5=$top/build/openmpi5/bin/mpirun
+else
+  tail -n 5 build/openmpi5.log >&2
+  echo "no Open MPI 5: its tests are left out" >&2
+fi
+
 packages_s=$((SECONDS - begun))
 
 run_preset() {  # PRESET, then ctest's arguments

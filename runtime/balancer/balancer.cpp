@@ -63,6 +63,8 @@ class Balancer::Impl {
     now_ = std::max(now_, now_ns);
     actions_.clear();
     std::visit([this](const auto& e) { on(e); }, event);
+    if (!remakes_wanted_.empty()) grant_remakes();
+    say_who_has_drained();
     if (options_.policy == BalancerOptions::Policy::random) dispatch_random();
     return std::move(actions_);
   }
@@ -94,6 +96,14 @@ class Balancer::Impl {
 
   void on(const LoaderLost& e) { lose(e.loader, e.reason); }
 
+  void on(const LoaderDraining& e) {
+    LoaderState* loader = note_alive(e.loader);
+    if (loader == nullptr) return;
+    loader->draining = true;
+    draining_.insert(e.loader);
+    loaders_.refresh(*loader);
+  }
+
   void on(const LoaderAhead& e) {
     require(e.leases >= 0, "loader " + std::to_string(e.loader) + " wants fewer leases than none");
     LoaderState* loader = note_alive(e.loader);
@@ -114,14 +124,15 @@ class Balancer::Impl {
     loader->failures_in_a_row = 0;
 
     LeaseStreamState* stream = streams_.find(e.lease.stream);
-    if (stream != nullptr && loaders_.made(*loader, stream->opened.receiver, e.lease)) {
+    const bool made = stream != nullptr && loaders_.made(*loader, stream->opened.receiver, e.lease);
+    if (made && !is_remake(e.lease)) {
       ChunkState& chunk = *streams_.chunk(*stream, e.lease.step, e.lease.chunk);
       chunk.state = State::sent;
       chunk.made_ns = now_;
       times_.observe(now_ - chunk.granted_ns);
       streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
       start_timer(e.lease, chunk, doubled(options_.lease_timeout_ns, chunk));
-    } else {
+    } else if (!made) {
       loaders_.revoked_answered(*loader, e.lease);
     }
     loaders_.refresh(*loader);  // the speed changed
@@ -134,6 +145,10 @@ class Balancer::Impl {
     if (++loader->failures_in_a_row >= kFailuresBeforePause) pause(*loader);
 
     LeaseStreamState* stream = streams_.find(e.lease.stream);
+    if (is_remake(e.lease)) {
+      if (stream != nullptr) loaders_.finish(*loader, stream->opened.receiver, e.lease);
+      remakes_.erase(e.lease);
+    }
     ChunkState* chunk = stream == nullptr ? nullptr : held_chunk(*stream, e.lease);
     if (chunk == nullptr || chunk->holder != e.loader || !loaders_.finish(*loader, stream->opened.receiver, e.lease)) {
       loaders_.revoked_answered(*loader, e.lease);
@@ -204,6 +219,7 @@ class Balancer::Impl {
   void on(const ChunkAccepted& e) {
     LeaseStreamState* stream = streams_.find(e.lease.stream);
     if (stream == nullptr) return;
+    if (is_remake(e.lease)) return remake_accepted(*stream, e.lease);
     ChunkState* chunk = streams_.chunk(*stream, e.lease.step, e.lease.chunk);
     if (chunk == nullptr || chunk->state == State::done) return;
     stop_timer(e.lease, *chunk);
@@ -215,6 +231,7 @@ class Balancer::Impl {
       live.generation = chunk->generation;
       // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
       // made, even where the loader's own message is still on its way.
+      if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = holder->id;
       if (live != e.lease && chunk->state == State::leased) {
         revoke(*stream, live, *holder);
       } else {
@@ -276,6 +293,7 @@ class Balancer::Impl {
     std::vector<LeaseKey> held = loader.leased;
     held.insert(held.end(), loader.sent.begin(), loader.sent.end());
     for (const LeaseKey& lease : held) {
+      if (is_remake(lease)) continue;
       LeaseStreamState& stream = *streams_.find(lease.stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
@@ -418,7 +436,12 @@ class Balancer::Impl {
     if (loader->paused_until_ns != 0) pauses_.erase({loader->paused_until_ns, id});
     figures_[id].speed = loader->speed.value();
     loaders_.remove(id);
+    draining_.erase(id);
     for (const LeaseKey& lease : held) {
+      if (is_remake(lease)) {
+        remakes_.erase(lease);
+        continue;
+      }
       LeaseStreamState& stream = *streams_.find(lease.stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
@@ -480,13 +503,79 @@ class Balancer::Impl {
         if (chunk.state == State::sent) loaders_.finish(*holder, stream.opened.receiver, lease);
       }
     }
-    failed_chunks_.erase(failed_chunks_.lower_bound(LeaseKey{id, INT64_MIN, INT32_MIN, 0}),
-                         failed_chunks_.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
+    forget_remakes(stream);
+    erase_stream(failed_chunks_, id);
     const int32_t live_before = streams_.live_receivers();
     streams_.close(id);
     if (streams_.live_receivers() == live_before) return;
     loaders_.set_live_receivers(streams_.live_receivers());  // and everybody's quota grows
     dispatch_all();
+  }
+
+  template <class Map>
+  static void erase_stream(Map& map, LeaseStreamId id) {
+    map.erase(map.lower_bound(LeaseKey{id, INT64_MIN, INT32_MIN, 0}),
+              map.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
+  }
+
+  // ---- chunks that are made twice --------------------------------------------------------------------------------
+  bool is_to_be_compared() const {
+    return options_.remake_every > 0 && loaders_.all().size() > 1 &&
+           grants_ % static_cast<uint64_t>(options_.remake_every) == 0;
+  }
+
+  void grant_remakes() {
+    for (auto it = remakes_wanted_.begin(); it != remakes_wanted_.end();) {
+      LeaseStreamState& stream = *streams_.find(it->first.stream);
+      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node,
+                                          [it](const LoaderState& l) { return l.id != it->second; });
+      if (loader == nullptr) {
+        ++it;
+        continue;
+      }
+      LeaseKey lease = it->first;
+      it = remakes_wanted_.erase(it);
+      lease.generation = kRemakeBit | (++remake_generation_ & ~kRemakeBit);
+      remakes_[lease] = loader->id;
+      ++hedges_;
+      loaders_.grant(*loader, stream.opened.receiver, lease, ++grants_);
+      actions_.push_back(Grant{loader->id, stream.opened.receiver, lease, lease.step - stream.cursor, true});
+    }
+  }
+
+  void remake_accepted(const LeaseStreamState& stream, const LeaseKey& lease) {
+    const auto it = remakes_.find(lease);
+    if (it == remakes_.end()) return;
+    LoaderState* holder = loaders_.find(it->second);
+    remakes_.erase(it);
+    if (holder == nullptr) return;
+    loaders_.finish(*holder, stream.opened.receiver, lease);
+    dispatch_loader(*holder);
+  }
+
+  void forget_remakes(const LeaseStreamState& stream) {
+    erase_stream(remakes_wanted_, stream.id());
+    for (const auto& [lease, loader] : remakes_) {
+      LoaderState* holder = lease.stream == stream.id() ? loaders_.find(loader) : nullptr;
+      if (holder == nullptr) continue;
+      const bool leased = std::find(holder->leased.begin(), holder->leased.end(), lease) != holder->leased.end();
+      if (leased) {
+        revoke(stream, lease, *holder);
+      } else {
+        loaders_.finish(*holder, stream.opened.receiver, lease);
+      }
+    }
+    erase_stream(remakes_, stream.id());
+  }
+
+  void say_who_has_drained() {
+    std::erase_if(draining_, [this](LoaderId id) {
+      const LoaderState& loader = *loaders_.find(id);
+      const bool drained =
+          loader.leased.empty() && loader.sent.empty() && loader.revoked == 0 && loader.chunk_buffers_used == 0;
+      if (drained) actions_.push_back(LoaderDrained{id});
+      return drained;
+    });
   }
 
   void revoke(const LeaseStreamState& stream, const LeaseKey& lease, LoaderState& holder) {
@@ -522,10 +611,11 @@ class Balancer::Impl {
     chunk.granted_ns = now_;
     start_timer(lease, chunk, lateness(chunk));
     stream.last_grant = ++grants_;
+    chunk.compared = chunk.compared || is_to_be_compared();
     loaders_.grant(loader, stream.opened.receiver, lease, grants_);
     streams_.dequeue(stream, step, index, chunk);
     streams_.rekey(stream);
-    actions_.push_back(Grant{loader.id, stream.opened.receiver, lease, step - stream.cursor});
+    actions_.push_back(Grant{loader.id, stream.opened.receiver, lease, step - stream.cursor, chunk.compared});
   }
 
   // The lease stream's most urgent chunk that some loader admits.
@@ -573,7 +663,9 @@ class Balancer::Impl {
     }
   }
 
+  // What is to be compared goes first: it is one chunk in thousands, and would never come up where loaders are short.
   void dispatch_loader(LoaderState& loader) {
+    if (!remakes_wanted_.empty()) grant_remakes();
     if (options_.policy == BalancerOptions::Policy::random) return;
     pass_over_ready([&loader] { return loader.has_room; },
                     [this, &loader](LeaseStreamState& stream) { grant_to(loader, stream); });
@@ -638,7 +730,11 @@ class Balancer::Impl {
   bool any_loader_ever_ = false;
   LeaseTimes times_;
   uint64_t hedges_ = 0;
-  int64_t last_stall_ns_ = 0;  // 0: no loader ever stood still
+  std::map<LeaseKey, LoaderId> remakes_wanted_;  // by generation 0, and who made the first
+  std::map<LeaseKey, LoaderId> remakes_;         // granted, and to whom
+  uint32_t remake_generation_ = 0;
+  std::set<LoaderId> draining_;  // that have not been said to have drained
+  int64_t last_stall_ns_ = 0;    // 0: no loader ever stood still
   int64_t last_loss_ns_ = 0;
   std::string last_loss_;
   uint64_t grants_ = 0;

@@ -40,6 +40,10 @@
 //      most), and all loaders may try it again, the same ones too. `retry_for_ns` after its first failure the lease
 //      stream fails with the last reason; 0: at once. A loader that fails three times in a row pauses, longer each time,
 //      so that it does not swallow the fleet's work.
+//   5. One grant in `remake_every`, where there are two loaders, is compared: when its chunk has been accepted, another
+//      loader makes it once more (a lease of its own, is_remake()), and the receiver compares. Nothing waits for it; it
+//      counts as a hedge.
+//   6. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
 // Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the old holder
 //   keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take (lease_times.h), 250 ms
 //   at least, where the budget for such hedges allows it: 2 % of all grants, 5 % while a loader stands still or was lost
@@ -83,6 +87,7 @@ struct BalancerOptions {
   int64_t all_lost_ns = 2'000'000'000;     // without any loader, after which open lease streams fail
   int max_attempts = 3;
   int64_t retry_for_ns = 0;  // how long a chunk may fail before its lease stream does
+  int64_t remake_every = 0;  // one grant in so many is made twice and compared; 0: none
   int32_t receivers = 0;     // trainers of the job; 0: unknown, then one more than seen is counted on
   bool embedded = false;     // the only loader lives in the program that it feeds, and messages know no ranks
 };
@@ -100,6 +105,12 @@ struct LeaseKey {
   friend auto operator<=>(const LeaseKey&, const LeaseKey&) = default;
 };
 
+// Leases of chunks that are made a second time, to be compared, have generations of their own.
+inline constexpr uint32_t kRemakeBit = uint32_t{1} << 31;
+inline bool is_remake(const LeaseKey& lease) {
+  return (lease.generation & kRemakeBit) != 0;
+}
+
 // ---- events: what happened -------------------------------------------------------------------------------------
 struct LoaderJoined {
   LoaderId loader = 0;
@@ -113,6 +124,10 @@ struct LoaderAlive {
 struct LoaderLost {
   LoaderId loader = 0;
   std::string reason;
+};
+// It wants to leave in good order.
+struct LoaderDraining {
+  LoaderId loader = 0;
 };
 struct LoaderAhead {
   LoaderId loader = 0;
@@ -162,9 +177,9 @@ struct ChunkBufferFreed {
 };               // a published chunk buffer came back
 struct Tick {};  // time passes: look for expired leases, silent loaders
 
-using Event =
-    std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderAhead, LeaseStreamOpened, BatchBufferReserved,
-                 CursorMoved, LeaseStreamClosed, ChunkProduced, ChunkFailed, ChunkAccepted, ChunkBufferFreed, Tick>;
+using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderDraining, LoaderAhead, LeaseStreamOpened,
+                           BatchBufferReserved, CursorMoved, LeaseStreamClosed, ChunkProduced, ChunkFailed,
+                           ChunkAccepted, ChunkBufferFreed, Tick>;
 
 // ---- actions: what to do ---------------------------------------------------------------------------------------
 struct Grant {
@@ -172,6 +187,7 @@ struct Grant {
   ReceiverId receiver = 0;
   LeaseKey lease;
   int64_t deadline = 0;
+  bool compared = false;  // the receiver keeps its hashes for the second one, or is_remake() and this is it
 };
 // drop it if not begun; its chunk buffer comes by ChunkBufferFreed
 struct Revoke {
@@ -182,13 +198,17 @@ struct GiveUpLoader {
   LoaderId loader = 0;
   std::string reason;
 };  // silent for too long: treat as lost
+// It holds nothing any more, and may go.
+struct LoaderDrained {
+  LoaderId loader = 0;
+};
 // no loader can make a chunk, or none is left
 struct FailLeaseStream {
   LeaseStreamId stream = 0;
   std::string reason;
 };
 
-using Action = std::variant<Grant, Revoke, GiveUpLoader, FailLeaseStream>;
+using Action = std::variant<Grant, Revoke, GiveUpLoader, LoaderDrained, FailLeaseStream>;
 
 class Balancer {
  public:

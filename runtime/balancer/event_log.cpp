@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 // clang-format off: a table is read best as one
 // Each struct's fields are listed once, here, and read and written through the same list.
@@ -33,6 +33,14 @@ struct Name<LoaderAlive> {
 template <>
 struct Name<LoaderLost> {
   static constexpr const char* value = "loader_lost";
+};
+template <>
+struct Name<LoaderDraining> {
+  static constexpr const char* value = "loader_draining";
+};
+template <>
+struct Name<LoaderDrained> {
+  static constexpr const char* value = "loader_drained";
 };
 template <>
 struct Name<LoaderAhead> {
@@ -104,6 +112,14 @@ void fields(LoaderLost& e, F& f) {
   f("loader", e.loader), f("reason", e.reason);
 }
 template <class F>
+void fields(LoaderDraining& e, F& f) {
+  f("loader", e.loader);
+}
+template <class F>
+void fields(LoaderDrained& a, F& f) {
+  f("loader", a.loader);
+}
+template <class F>
 void fields(LoaderAhead& e, F& f) {
   f("loader", e.loader), f("leases", e.leases);
 }
@@ -145,7 +161,8 @@ template <class F>
 void fields(Tick&, F&) {}
 template <class F>
 void fields(Grant& a, F& f) {
-  f("loader", a.loader), f("receiver", a.receiver), f("lease", a.lease), f("deadline", a.deadline);
+  f("loader", a.loader), f("receiver", a.receiver), f("lease", a.lease), f("deadline", a.deadline),
+      f("compared", a.compared);
 }
 template <class F>
 void fields(Revoke& a, F& f) {
@@ -220,6 +237,7 @@ void fields(BalancerOptions& o, F& f) {
   f("random_seed", o.random_seed), f("lease_timeout_ns", o.lease_timeout_ns), f("lost_after_ns", o.lost_after_ns);
   f("all_lost_ns", o.all_lost_ns);
   f("max_attempts", o.max_attempts), f("retry_for_ns", o.retry_for_ns), f("receivers", o.receivers);
+  f("remake_every", o.remake_every);
 }
 
 std::string text_of(const Json& json) {
@@ -297,7 +315,7 @@ std::string log_lines(int64_t now_ns, const Event& event, const std::vector<Acti
 BalancerOptions options_from_first_line(const std::string& line) {
   const Json json = parse(line);
   if (json.value("penstock_balancer_log", Json()) != Json(kVersion)) {
-    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 2");
+    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 3");
   }
   BalancerOptions options;
   const Json policy = json.value("policy", Json("deadline"));

@@ -35,6 +35,7 @@ struct ChunkState {
   int64_t rests_until_ns = -1;  // -1: it does not rest
   int expiries = 0;
   int64_t weight = 0;
+  bool compared = false;            // it is to be made twice
   LoaderId holder = 0;              // while leased or sent
   int64_t granted_ns = 0;           // likewise
   int64_t made_ns = 0;              // while sent

@@ -90,7 +90,7 @@ void LoaderRegistry::leave_room(LoaderState& loader) {
 void LoaderRegistry::refresh(LoaderState& loader) {
   const int32_t queue = static_cast<int32_t>(loader.leased.size()) + loader.revoked;
   const bool has_room = queue < loader.depth + loader.ahead && loader.chunk_buffers_used < loader.chunk_buffers &&
-                        !loader.stalled && !loader.given_up && loader.paused_until_ns == 0;
+                        !loader.stalled && !loader.given_up && !loader.draining && loader.paused_until_ns == 0;
   if (!has_room) return leave_room(loader);
   // Two leases for each executor, so depth / 2 of them work at a time; a chunk waits for the rounds before it.
   const int32_t rounds = queue / std::max(1, loader.depth / 2) + 1;

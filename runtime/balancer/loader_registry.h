@@ -52,6 +52,7 @@ struct LoaderState {
   int failures_in_a_row = 0;
   bool stalled = false;
   bool given_up = false;
+  bool draining = false;
   SpeedEstimate speed;
   uint64_t last_grant = 0;
 
@@ -96,7 +97,7 @@ class LoaderRegistry {
   void revoke(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease);  // leased -> revoked
   void revoked_answered(LoaderState& loader, const LeaseKey& lease);             // a revoked lease's result came
   void chunk_buffer_freed(LoaderState& loader, ReceiverId receiver);
-  void refresh(LoaderState& loader);  // after a change of ahead, stalled, given_up, paused_until_ns or speed
+  void refresh(LoaderState& loader);  // after a change of ahead, stalled, given_up, draining, paused_until_ns or speed
 
  private:
   using Room = std::set<LoaderState::RoomKey>;

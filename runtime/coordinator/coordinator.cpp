@@ -28,6 +28,7 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
   options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
   options.lost_after_ns = static_cast<int64_t>(spec.lost_after_s * 1e9);
   if (spec.on_all_lost == AllLostPolicy::wait) options.all_lost_ns = static_cast<int64_t>(spec.wait_s * 1e9);
+  options.remake_every = spec.remake_every;
   options.retry_for_ns = static_cast<int64_t>(spec.retry_s * 1e9);
   return options;
 }
@@ -66,6 +67,11 @@ class Coordinator::Impl {
                      threads_[peer] = std::max(1, m.threads);
                      splits_.loader_joined(peer);
                      apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer)});
+                     let_some_leave();
+                   },
+                   [&](const LoaderLeaving& m) {
+                     leaving_[peer] = m.reason;
+                     let_some_leave();
                    },
                    [&](const Alive&) { apply(LoaderAlive{peer}); },
                    [&](const LeasesAhead& m) {
@@ -123,6 +129,16 @@ class Coordinator::Impl {
     for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, dead});
   }
 
+  void reported(PeerId peer) {
+    if (drained_.erase(peer) == 0) return;
+    left_.push_back(loader_name(peer, options_.embedded) + ": " + leaving_[peer] + "; " +
+                    seconds(clock_.now() - begun_ns_) + " after the start");
+    dead_.insert(peer);  // as far as anybody still has to do with it
+    forget(peer, "left: " + leaving_[peer]);
+    send_(peer, Goodbye{true, 0, "", false});
+    for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, true, true});
+  }
+
   // Where this process stood still itself, what others said meanwhile is read first: nobody is silent for that.
   void tick() {
     const Nanoseconds now = clock_.now();
@@ -140,6 +156,7 @@ class Coordinator::Impl {
       figures.hedged += f.hedged;
     }
     for (const Loss& loss : losses_) figures.lost.push_back(text_of(loss));
+    figures.left = left_;
     return figures;
   }
 
@@ -177,14 +194,36 @@ class Coordinator::Impl {
     return hello == nullptr || hello->incarnation != incarnations_[peer];
   }
 
-  void lose(PeerId peer, const std::string& reason, bool dead) {
-    const bool joined = joined_.erase(peer) != 0;
+  void forget(PeerId peer, const std::string& reason) {
     threads_.erase(peer);
-    const int64_t before = regranted_of(peer);
-    if (joined) apply(LoaderLost{peer, reason});
-    losses_.push_back({peer, reason, clock_.now(), regranted_of(peer) - before, std::nullopt});
+    draining_.erase(peer);
+    drained_.erase(peer);
+    if (joined_.erase(peer) != 0) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();
+  }
+
+  // One after the other, as long as others remain that stay.
+  void let_some_leave() {
+    for (const auto& [peer, reason] : leaving_) {
+      if (joined_.count(peer) == 0 || draining_.count(peer) != 0) continue;
+      if (joined_.size() - draining_.size() < 2) return;
+      draining_.insert(peer);
+      if (notice_) {
+        notice_(loader_name(peer, options_.embedded) + " leaves (" + reason + "); the other loaders take its work");
+      }
+      apply(LoaderDraining{peer});
+    }
+  }
+  void drained(PeerId peer) {
+    drained_.insert(peer);
+    send_(peer, Leave{leaving_[peer]});
+  }
+
+  void lose(PeerId peer, const std::string& reason, bool dead) {
+    const int64_t before = regranted_of(peer);
+    forget(peer, reason);
+    losses_.push_back({peer, reason, clock_.now(), regranted_of(peer) - before, std::nullopt});
     if (!notice_ || options_.embedded) return;
     notice_("lost " + loader_name(peer, false) + ": " + reason +
             (joined_.empty()
@@ -334,6 +373,7 @@ class Coordinator::Impl {
       std::visit(overloaded{
                      [&](const Grant& a) { grant(a); },
                      [&](const Revoke& a) { send_(a.loader, LeaseRevoked{a.lease}); },
+                     [&](const LoaderDrained& a) { drained(a.loader); },
                      [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason, false); },
                      [&](const FailLeaseStream& a) { fail_lease_stream(a); },
                  },
@@ -355,7 +395,8 @@ class Coordinator::Impl {
     lease.replica = stream.replica;
     lease.receiver = stream.receiver;
     lease.first_row = a.lease.chunk * stream.chunk_samples;
-    lease.gpu_reader = stream.gpu_reader;
+    lease.gpu_reader = is_remake(a.lease) ? 0 : stream.gpu_reader;  // nobody is to read what is only compared
+    lease.compared = a.compared;
     const auto begin = batch.begin() + lease.first_row;
     const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_row + stream.chunk_samples);
     lease.samples.assign(begin, batch.begin() + end);
@@ -386,6 +427,11 @@ class Coordinator::Impl {
   std::set<PeerId> joined_;
   std::set<PeerId> given_up_;
   std::set<PeerId> dead_;
+  // Of those that have joined: who asked to leave, and why; who is on its way out; who holds nothing any more.
+  std::map<PeerId, std::string> leaving_;
+  std::set<PeerId> draining_;
+  std::set<PeerId> drained_;
+  std::vector<std::string> left_;
   std::map<PeerId, int32_t> incarnations_;  // of loaders that were given up: the one that may join
   std::vector<Loss> losses_;
   const Nanoseconds begun_ns_ = clock_.now();
@@ -408,6 +454,9 @@ void Coordinator::handle(PeerId peer, const ControlMessage& message) {
 }
 void Coordinator::peer_lost(PeerId peer, const std::string& reason, bool dead) {
   impl_->peer_lost(peer, reason, dead);
+}
+void Coordinator::reported(PeerId loader) {
+  impl_->reported(loader);
 }
 void Coordinator::tick() {
   impl_->tick();

@@ -46,6 +46,8 @@ class Coordinator {
   void handle(PeerId peer, const ControlMessage& message);
   // `dead`: its process has ended; otherwise it is only silent: it is sent GivenUp, and may join again.
   void peer_lost(PeerId peer, const std::string& reason, bool dead);
+  // A loader has said all it has to say: one that was told to leave is told goodbye.
+  void reported(PeerId loader);
   void tick();  // several times a second
 
   // `penstock serve`: since when no program lives at any receiver, after the first came.
@@ -60,6 +62,7 @@ class Coordinator {
     int64_t hedged = 0;  // of those, late by what leases usually take
     // "rank 3 (loader): its socket closed; 12.3 s after the start, with 5 chunks in hand", and when it was back
     std::vector<std::string> lost;
+    std::vector<std::string> left;  // in good order, likewise
   };
   Figures figures() const;
 

@@ -210,9 +210,10 @@ struct BalancerSpec {
   double lost_after_s = 10;  // a loader silent for this long is given up
   LoaderLossPolicy on_loader_loss = LoaderLossPolicy::go_on;
   AllLostPolicy on_all_lost = AllLostPolicy::fail;
-  double wait_s = 300;  // how long on_all_lost: wait waits
-  double retry_s = 30;  // how long a chunk that cannot be made is tried again before its job ends
-  std::string log;      // record events and actions to this file; empty: do not
+  double wait_s = 300;          // how long on_all_lost: wait waits
+  int64_t remake_every = 4096;  // one chunk in so many is made by two loaders and compared; 0: none
+  double retry_s = 30;          // how long a chunk that cannot be made is tried again before its job ends
+  std::string log;              // record events and actions to this file; empty: do not
 };
 
 struct MpiSpec {

@@ -236,6 +236,9 @@ std::vector<Section<Job>> make_job_sections() {
   keys.machinery(PENSTOCK_MEMBER(balancer.retry_s), number(0, 1e6),
       "What cannot be made for a reason of the environment (a failing disk, no memory) is tried again for so long, with "
       "pauses and by all loaders, before the job ends, in seconds; 0: three times at most, at once.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.remake_every), integer(0, kUnbounded),
+      "One chunk in so many is made by two loaders, where there are two, and compared; a difference ends the job and "
+      "names both. 0: none.");
   keys.machinery(PENSTOCK_MEMBER(balancer.log), text(), "File to record events and decisions in; empty: none.");
 
   keys.section("mpi", "The mpi transport.");

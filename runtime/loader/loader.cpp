@@ -88,7 +88,11 @@ class Loader::Impl {
     stop_ = true;
     wakeup_.set();
   }
-  void watch(int fd) { watched_ = fd; }
+  void watch(int fd, std::function<void()> ready) { watched_[fd] = std::move(ready); }
+  void leave(const std::string& reason) {
+    if (!std::exchange(leaving_, reason).empty()) return;
+    send(LoaderLeaving{leaving_});
+  }
   bool all_alive() const noexcept { return all_alive_; }
   int exit_code() const noexcept { return exit_code_; }
   bool lost_coordinator() const noexcept { return lost_coordinator_; }
@@ -266,6 +270,7 @@ class Loader::Impl {
     dropping_ = false;
     leases_ahead_ = 0;
     join();
+    if (!leaving_.empty()) send(LoaderLeaving{leaving_});
   }
 
   void handle(Incoming& incoming) {
@@ -374,6 +379,7 @@ class Loader::Impl {
     ChunkHeader header;
     header.lease = work->lease.lease;
     header.fingerprint = work->lease.fingerprint;
+    header.compared = work->lease.compared;
     header.arithmetic = static_cast<uint8_t>(arithmetic_of(work->split->split().arithmetic));
     header.epoch = work->lease.epoch;
     header.replica = work->lease.replica;
@@ -400,12 +406,14 @@ class Loader::Impl {
     endpoint_->collect_fds(fds);
     fds.push_back({executor_->done_fd(), POLLIN, 0});
     fds.push_back({wakeup_.fd(), POLLIN, 0});
-    const bool watching = watched_ >= 0;
-    if (watching) fds.push_back({watched_, POLLIN, 0});
+    const size_t first_watched = fds.size();
+    for (const auto& [fd, ready] : watched_) fds.push_back({fd, POLLIN, 0});
     const Nanoseconds left = options_.heartbeat_ns - (clock_.now() - last_beat_);
     (void)::poll(fds.data(), fds.size(), static_cast<int>(std::max<Nanoseconds>(left / kMillisecond, 0)) + 1);
     wakeup_.clear();
-    if (watching && fds.back().revents != 0) ended_ = true;
+    for (size_t i = first_watched; i < fds.size(); ++i) {
+      if (fds[i].revents != 0) watched_.at(fds[i].fd)();
+    }
   }
 
   LoaderOptions options_;
@@ -424,7 +432,7 @@ class Loader::Impl {
   std::unique_ptr<Executor> executor_;
   MemoryExporter exporter_;
   std::atomic<bool> stop_{false};
-  int watched_ = -1;
+  std::map<int, std::function<void()>> watched_;
   bool ended_ = false;
   bool good_ = false;
   bool all_alive_ = false;
@@ -432,6 +440,7 @@ class Loader::Impl {
   std::set<LeaseKey> in_hand_;  // that the executor has
   int32_t incarnation_ = 0;
   bool dropping_ = false;  // given up, and not joined again yet
+  std::string leaving_;    // why; empty: it is not
   bool lost_coordinator_ = false;
   // What report_json() reads in other threads; nothing else is published by them.
   std::atomic<Nanoseconds> begun_ = clock_.now();
@@ -494,8 +503,11 @@ bool Loader::lost_coordinator() const noexcept {
 void Loader::stop() noexcept {
   impl_->stop();
 }
-void Loader::watch(int fd) {
-  impl_->watch(fd);
+void Loader::watch(int fd, std::function<void()> ready) {
+  impl_->watch(fd, std::move(ready));
+}
+void Loader::leave(const std::string& reason) {
+  impl_->leave(reason);
 }
 bool Loader::all_alive() const noexcept {
   return impl_->all_alive();

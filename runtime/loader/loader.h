@@ -110,8 +110,11 @@ class Loader {
   int exit_code() const noexcept;  // of the job, by that goodbye
   // Makes run() return false soon; from any thread.
   void stop() noexcept;
-  // Descriptor that ends run() when readable (signals of the program); -1 for none.
-  void watch(int fd);
+  // Calls `ready` in the thread of run() whenever the descriptor is readable (signals of the program, its parent's end).
+  void watch(int fd, std::function<void()> ready);
+  // It is to go: it asks the coordinator to be let go, and run() returns when it holds nothing any more and has reported.
+  // Without another loader it stays. From the thread of run(), as in what watch() calls.
+  void leave(const std::string& reason);
   // So far; from any thread.
   std::string report_json() const;
 

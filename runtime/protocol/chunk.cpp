@@ -29,6 +29,7 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
   out.i32(header.lease.chunk);
   out.u32(header.lease.generation);
   out.u8(header.arithmetic);
+  out.u8(header.compared ? 1 : 0);
   out.i32(header.first_row);
   out.i32(header.samples);
   out.u64(header.payload_bytes);
@@ -89,6 +90,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
   header.lease.chunk = in.i32();
   header.lease.generation = in.u32();
   header.arithmetic = in.u8();
+  header.compared = in.u8() != 0;
   header.first_row = in.i32();
   header.samples = in.i32();
   header.payload_bytes = in.u64();

@@ -6,7 +6,7 @@
 //
 // Envelope (little-endian):
 //   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
-//   u8 arithmetic (0 exact, 1 fast)   i32 first_row    i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0:
+//   u8 arithmetic (0 exact, 1 fast)   u8 compared (0, 1)   i32 first_row    i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0:
 //                                                                                        not made)
 //   i32 GPU (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the buffer range
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
@@ -54,6 +54,7 @@ struct ChunkHeader {
   int64_t epoch = 0;
   int32_t replica = 0;
   uint8_t arithmetic = 0;  // base/arithmetic.h
+  bool compared = false;   // as LeaseGranted
   int32_t first_row = 0;
   int32_t samples = 0;
   uint64_t payload_bytes = 0;

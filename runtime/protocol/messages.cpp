@@ -53,7 +53,8 @@ auto members(LeaseStreamFailed& m) {
   return std::tie(m.stream, m.error_kind, m.error, m.remedy);
 }
 auto members(LeaseGranted& m) {
-  return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.receiver, m.first_row, m.gpu_reader, m.samples);
+  return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.receiver, m.first_row, m.gpu_reader, m.compared,
+                  m.samples);
 }
 auto members(LeaseRevoked& m) {
   return std::tie(m.lease);
@@ -104,7 +105,7 @@ auto members(BufferRangesAsked& m) {
   return std::tie(m.gpu, m.gpu_reader, m.runs);
 }
 auto members(LoaderGone& m) {
-  return std::tie(m.loader, m.dead);
+  return std::tie(m.loader, m.dead, m.left);
 }
 auto members(RankDied& m) {
   return std::tie(m.rank, m.reason);
@@ -114,6 +115,9 @@ auto members(ChunkDamaged& m) {
 }
 auto members(LoaderDamaged& m) {
   return std::tie(m.loader, m.reason);
+}
+auto members(LoaderLeaving& m) {
+  return std::tie(m.reason);
 }
 auto members(GivenUp& m) {
   return std::tie(m.incarnation);

@@ -32,6 +32,8 @@
 //   t. C -> L  GivenUp                     silent for too long; when it hears of that it drops its work and says
 //                                          LoaderHello again, as its next incarnation
 //   u. R -> C  ChunkDamaged, LoaderDamaged what came from a loader and is no use
+//   v. L -> C  LoaderLeaving               it is to go (SIGTERM): the coordinator grants it nothing more, says Leave when
+//                                          it holds nothing, and Goodbye to it alone when it has reported
 //   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: receivers report ReceiverDone when their program has ended (or after EndServing, which goes to all of them);
 // the coordinator asks loaders to Leave, collects their reports and sends everybody Goodbye.
@@ -154,6 +156,7 @@ struct LeaseGranted {
   PeerId receiver = 0;     // where the chunk goes
   int32_t first_row = 0;   // place of its first sample in the batch
   int32_t gpu_reader = 0;  // as OpenLeaseStream
+  bool compared = false;   // with the same chunk of another loader (balancer.h, invariant 5)
   std::vector<PlannedSample> samples;
 };
 struct LeaseRevoked {
@@ -240,6 +243,7 @@ struct BufferRangeReturned {
 struct LoaderGone {
   PeerId loader = 0;
   bool dead = false;
+  bool left = false;  // in good order
 };
 // R -> C: a chunk came damaged, or unlike its lease; it is to be made again.
 struct ChunkDamaged {
@@ -250,6 +254,9 @@ struct ChunkDamaged {
 // R -> C: what the loader says cannot be understood. It is given up, and may join again.
 struct LoaderDamaged {
   PeerId loader = 0;
+  std::string reason;
+};
+struct LoaderLeaving {
   std::string reason;
 };
 // All that it had was granted to others. `incarnation`: as which it may join again.
@@ -281,7 +288,7 @@ using ControlMessages =
                  LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
                  Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
                  BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied, GivenUp,
-                 ChunkDamaged, LoaderDamaged>;
+                 ChunkDamaged, LoaderDamaged, LoaderLeaving>;
 
 // One of them. Copied, moved and destroyed by functions of messages.cpp: for this many kinds the compiler writes
 // thousands of small functions, in every file that would have them inline.

@@ -39,6 +39,74 @@ void mix(const ReceiverSplit& split, const ChunkExpectation& expected, const Bat
     batch_buffer.remedy = "give num_classes as many as there are, or correct the label";
 }
 
+// A payload by sample and field.
+class PayloadView {
+ public:
+  PayloadView(const ReceiverSplit& split, const std::vector<SampleRecord>& records, std::span<const std::byte> payload)
+      : fields_(split.raw_fields),
+        payload_(payload),
+        absent_(images_elsewhere(records)),
+        layout_(payload_layout(fields_, std::ssize(records), absent_)) {
+    size_t images = 0;
+    for (const SampleRecord& record : records) image_places_.push_back(elsewhere(record) ? images : images++);
+  }
+
+  bool fits() const noexcept { return payload_.size() >= layout_.fixed_bytes; }
+  int64_t absent() const noexcept { return absent_; }
+  // Where it fits, before field(): Error(peer_lost) for values of varying length that lie outside.
+  void read() { varying_ = packed_values(fields_, std::ssize(image_places_), payload_, absent_); }
+
+  int64_t label(size_t sample) const {
+    int64_t label = 0;
+    std::memcpy(&label, payload_.data() + layout_.offsets[1] + sample * sizeof label, sizeof label);
+    return label;
+  }
+  // What is hashed of a sample: all fields but the label, and but an image that is elsewhere.
+  void content(size_t sample, const SampleRecord& record, std::vector<std::span<const std::byte>>& content) const {
+    content.clear();
+    auto column = varying_.begin();
+    for (size_t f = 0; f < fields_.size(); ++f) {
+      if (f == 1 || (f == 0 && elsewhere(record))) continue;
+      const size_t room = fields_[f].bytes_per_sample();
+      const size_t place = f == 0 ? image_places_[sample] : sample;
+      content.push_back(fields_[f].fixed_size() ? payload_.subspan(layout_.offsets[f] + place * room, room)
+                                                : (*column++)[sample]);
+    }
+  }
+
+ private:
+  const FieldTable& fields_;
+  std::span<const std::byte> payload_;
+  int64_t absent_;
+  FieldLayout layout_;
+  std::vector<size_t> image_places_;
+  std::vector<std::vector<std::span<const std::byte>>> varying_;
+};
+
+StreamHash hash_of(const ReceiverSplit& split, int64_t epoch, const SampleRecord& record, int64_t label,
+                   std::span<const std::span<const std::byte>> content) {
+  StreamHash hash;
+  const std::vector<std::byte> hashed = hashed_record_of(split.resolved.name, epoch, record, label);
+  if (record.pixel_hash) {
+    hash.add(hashed, *record.pixel_hash);
+  } else {
+    hash.add(hashed, content);
+  }
+  return hash;
+}
+
+void check_crc(const ChunkHeader& header, PeerId sender, std::span<const std::byte> payload) {
+  if (header.payload_crc == 0 || crc32c(payload.data(), payload.size()) == header.payload_crc) return;
+  throw Error(ErrorKind::peer_lost,
+              "a chunk from rank " + std::to_string(sender) + " arrived damaged (CRC-32C differs)",
+              "check the network between the nodes");
+}
+
+[[noreturn]] void does_not_fit(PeerId sender) {
+  throw Error(ErrorKind::peer_lost, "rank " + std::to_string(sender) + " sent a chunk that does not fit its lease",
+              "all ranks must run the same version of penstock");
+}
+
 // Neighbours together.
 void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share,
                        BatchBuffer& batch_buffer) {
@@ -89,37 +157,27 @@ bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept
   return chunk >= batch_buffer.chunk_taken.size() || !batch_buffer.chunk_taken[chunk];
 }
 
-void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
-                int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
-                std::span<const std::byte> payload, std::optional<int32_t> share) {
+ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
+                       int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
+                       std::span<const std::byte> payload, std::optional<int32_t> share) {
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(batch_buffer_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
-  const int64_t absent = images_elsewhere(records);
-  const FieldLayout layout = payload_layout(split.raw_fields, header.samples, absent);
+  PayloadView view(split, records, payload);
   const bool fits =
       batch_buffer.state == BatchBuffer::State::filling && chunk < batch_buffer.chunk_taken.size() &&
       header.fingerprint == split.fingerprint &&
       header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
       header.epoch == expected.epoch && header.first_row == header.lease.chunk * expected.chunk_samples &&
       header.samples == std::min<int64_t>(expected.chunk_samples, batch_buffer.samples - header.first_row) &&
-      header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes &&
+      header.payload_bytes == payload.size() && view.fits() &&
       (!header.buffer_range ||
        header.buffer_range->bytes == static_cast<size_t>(header.samples) * split.raw_fields[0].bytes_per_sample()) &&
-      (absent == 0 || (share && split.raw_fields.size() == 2)) &&
+      (view.absent() == 0 || (share && split.raw_fields.size() == 2)) &&
       std::none_of(records.begin(), records.end(),
                    [](const SampleRecord& one) { return one.pixel_hash && !one.on_gpu; });
-  if (!fits) {
-    throw Error(ErrorKind::peer_lost,
-                "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",
-                "all ranks must run the same version of penstock");
-  }
-  if (header.payload_crc != 0 && crc32c(payload.data(), payload.size()) != header.payload_crc) {
-    throw Error(ErrorKind::peer_lost,
-                "a chunk from rank " + std::to_string(expected.sender) + " arrived damaged (CRC-32C differs)",
-                "check the network between the nodes");
-  }
-  const auto varying = packed_values(split.raw_fields, header.samples, payload, absent);
-  size_t images = 0;  // of the payload, so far
+  if (!fits) does_not_fit(expected.sender);
+  check_crc(header, expected.sender, payload);
+  view.read();
   batch_buffer.chunk_taken[chunk] = true;
   if (share) {
     batch_buffer.buffer_ranges.push_back({expected.sender, *header.buffer_range, *share});
@@ -127,33 +185,23 @@ void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, Ba
   }
   const bool soft = split.pipeline().soft_classes() > 0;
   std::byte* base = pool.batch_buffer_data(static_cast<size_t>(batch_buffer_index));
-  std::vector<std::span<const std::byte>> content;  // what is hashed: all fields but the label
+  ChunkHashes hashes;
+  std::vector<std::span<const std::byte>> content;
   for (int32_t i = 0; i < header.samples; ++i) {
     const auto at = static_cast<size_t>(header.first_row + i);
-    int64_t label = 0;
-    std::memcpy(&label, payload.data() + layout.offsets[1] + static_cast<size_t>(i) * sizeof label, sizeof label);
     SampleRecord& record = records[static_cast<size_t>(i)];
-    const std::vector<std::byte> hashed = hashed_record_of(split.resolved.name, expected.epoch, record, label);
-    content.clear();
-    auto column = varying.begin();
-    const size_t image = images;
-    if (!elsewhere(record)) ++images;
+    const int64_t label = view.label(static_cast<size_t>(i));
+    view.content(static_cast<size_t>(i), record, content);
+    auto bytes = content.begin();
     for (size_t f = 0; f < split.raw_fields.size(); ++f) {
-      if (f == 1) continue;
-      const FieldSpec& field = split.raw_fields[f];
-      if (f == 0 && elsewhere(record)) continue;
-      const size_t room = field.bytes_per_sample();
-      const size_t place = f == 0 ? image : static_cast<size_t>(i);
-      content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + place * room, room)
-                                           : (*column++)[static_cast<size_t>(i)]);
+      if (f == 1 || (f == 0 && elsewhere(record))) continue;
       if (f > 0 || !share || !record.on_gpu)
-        take_field(split, f, content.back(), base + pool.layout.fields[f], at, batch_buffer);
+        take_field(split, f, *bytes, base + pool.layout.fields[f], at, batch_buffer);
+      ++bytes;
     }
-    if (record.pixel_hash) {
-      batch_buffer.hash.add(hashed, *record.pixel_hash);
-    } else {
-      batch_buffer.hash.add(hashed, content);
-    }
+    const StreamHash hash = hash_of(split, expected.epoch, record, label, content);
+    batch_buffer.hash += hash;
+    if (header.compared) hashes.push_back(hash.pixel);
     if (!soft) std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
     std::memcpy(base + pool.layout.indices + at * sizeof(int64_t), &record.index, sizeof(int64_t));
     base[pool.layout.valid + at] = static_cast<std::byte>(record.planned.valid ? 1 : 0);
@@ -167,9 +215,27 @@ void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, Ba
     batch_buffer.records[at] = std::move(record);
   }
   batch_buffer.samples_missing -= header.samples;
-  if (batch_buffer.samples_missing > 0) return;
+  if (batch_buffer.samples_missing > 0) return hashes;
   if (soft) mix(split, expected, pool.layout, base, batch_buffer);
   batch_buffer.state = BatchBuffer::State::ready;
+  return hashes;
+}
+
+ChunkHashes hash_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, const ChunkHeader& header,
+                       const std::vector<SampleRecord>& records, std::span<const std::byte> payload) {
+  PayloadView view(split, records, payload);
+  const bool fits = header.fingerprint == split.fingerprint && header.epoch == expected.epoch &&
+                    header.payload_bytes == payload.size() && view.fits() && std::ssize(records) == header.samples;
+  if (!fits) does_not_fit(expected.sender);
+  check_crc(header, expected.sender, payload);
+  view.read();
+  ChunkHashes hashes;
+  std::vector<std::span<const std::byte>> content;
+  for (size_t i = 0; i < records.size(); ++i) {
+    view.content(i, records[i], content);
+    hashes.push_back(hash_of(split, expected.epoch, records[i], view.label(i), content).pixel);
+  }
+  return hashes;
 }
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 //   // Error(peer_lost) where it does not fit
 //   take_chunk(split, iteration, pool, batch_buffer_index, header, records, payload);
 //   take_chunk(…, payload, share);             // images that are in the memory of a loader's GPU stay there
+//   ChunkHashes twice = hash_chunk(split, iteration, header, records, payload);   // of one that is only to be compared
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay
 //   on a GPU, by that GPU. The copy into the batch buffer is the finishing pass; with a batch buffer's last chunk the
@@ -37,8 +38,15 @@ void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t sample
 // False for a chunk that the batch buffer has already.
 bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept;
 
-void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
-                int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
-                std::span<const std::byte> payload, std::optional<int32_t> share = {});
+// Of each sample, over everything that the hashes of the stream cover (base/hash.h).
+using ChunkHashes = std::vector<Sum128>;
+
+ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
+                       int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
+                       std::span<const std::byte> payload, std::optional<int32_t> share = {});
+
+// Error(peer_lost) where the payload is not what the header says.
+ChunkHashes hash_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, const ChunkHeader& header,
+                       const std::vector<SampleRecord>& records, std::span<const std::byte> payload);
 
 }  // namespace penstock

@@ -196,14 +196,46 @@ bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& recor
     return false;
   }
   try {
-    take_chunk(split, {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica}, pool, place->second,
-               header, records, arrived.payload, known);
+    ChunkHashes hashes =
+        take_chunk(split, expected(iteration, arrived), pool, place->second, header, records, arrived.payload, known);
+    if (header.compared) {
+      iteration.to_compare[{header.lease.step, header.lease.chunk}] = {arrived.peer, std::move(hashes)};
+    }
   } catch (const Error&) {
     if (header.buffer_range) exports_.give_back(arrived.peer, *header.buffer_range, known);
     throw;
   }
   exported = known;
   return true;
+}
+
+ChunkExpectation Iterations::expected(const Iteration& iteration, const ChunkArrived& arrived) const {
+  return {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica};
+}
+
+std::string Iterations::compare(const ChunkHeader& header, const std::vector<SampleRecord>& records,
+                                const ChunkArrived& arrived) {
+  if (header.buffer_range) exports_.give_back(arrived.peer, *header.buffer_range, {});
+  Iteration* const iteration = of_lease_stream(header.lease.stream);
+  if (iteration == nullptr) return {};
+  const auto first = iteration->to_compare.extract({header.lease.step, header.lease.chunk});
+  if (first.empty() || first.mapped().sender == arrived.peer) return {};
+  const ReceiverSplit& split = splits_.at(iteration->split_id);
+  const ChunkHashes hashes = hash_chunk(split, expected(*iteration, arrived), header, records, arrived.payload);
+  const auto [mine, other] =
+      std::mismatch(first.mapped().hashes.begin(), first.mapped().hashes.end(), hashes.begin(), hashes.end());
+  if (mine == first.mapped().hashes.end() && other == hashes.end()) {
+    statistics_.compared();
+    return {};
+  }
+  std::string what = "a chunk";
+  if (other != hashes.end()) {
+    const SampleRecord& record = records[static_cast<size_t>(other - hashes.begin())];
+    what = "sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ")";
+  }
+  return name_of_rank(options_, first.mapped().sender) + " and " + name_of_rank(options_, arrived.peer) + " made " +
+         what + " of split '" + split.resolved.name + "', epoch " + std::to_string(iteration->epoch) + ", step " +
+         std::to_string(header.lease.step) + ", differently: one of them computes wrongly";
 }
 
 void Iterations::next(int connection, const ClientNext& message) {

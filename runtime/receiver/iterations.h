@@ -52,6 +52,7 @@
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/receiver/batch_buffer_pool.h"
+#include "runtime/receiver/chunk_intake.h"
 #include "runtime/receiver/export_registry.h"
 #include "runtime/receiver/open_splits.h"
 #include "runtime/receiver/receiver_messenger.h"
@@ -81,6 +82,9 @@ class Iterations {
   // False: late, repeated, or of an iteration that has ended; its contents are the same wherever it comes from, so
   // nothing is lost by dropping it.
   bool take(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived);
+  // A chunk that was made a second time: says what differs, and who made it; empty where nothing does, or the first one is
+  // not known any more.
+  std::string compare(const ChunkHeader& header, const std::vector<SampleRecord>& records, const ChunkArrived& arrived);
   // Answers the iteration's client, where it waits and its batch is ready; of chunks' lease streams.
   void serve(LeaseStreamId lease_stream);
 
@@ -116,6 +120,11 @@ class Iterations {
     std::optional<ClientFailed> failed;
     int64_t substituted = 0;
     StreamHash hash;
+    struct MadeFirst {
+      PeerId sender = 0;
+      ChunkHashes hashes;
+    };
+    std::map<std::pair<int64_t, int32_t>, MadeFirst> to_compare;  // by step and chunk, until the second one came
 
     DeliveredRange range() const { return {epoch, first_step, cursor, hash}; }
   };
@@ -131,6 +140,7 @@ class Iterations {
   void free(BatchBuffer& batch_buffer) const;
   bool put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
            std::optional<int32_t>& exported);
+  ChunkExpectation expected(const Iteration& iteration, const ChunkArrived& arrived) const;
   void reserve(Iteration& iteration);
   void serve(Iteration& iteration);
   void answer(Iteration& iteration, const ClientMessage& message);

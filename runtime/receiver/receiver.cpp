@@ -130,6 +130,7 @@ class Receiver::Impl final : private ReceiverMessenger {
       const Coordinator::Figures figures = coordinator_->figures();
       report["leases"] = {{"granted", figures.granted}, {"regranted", figures.regranted}, {"hedged", figures.hedged}};
       report["lost_loaders"] = figures.lost;
+      report["left_loaders"] = figures.left;
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
@@ -220,7 +221,10 @@ class Receiver::Impl final : private ReceiverMessenger {
                      end_.program_done(peer, m, coordinator_ ? coordinator_->living_loaders() : std::vector<PeerId>{},
                                        clock_.now());
                    },
-                   [&](const LoaderReport& m) { end_.loader_report(peer, m); },
+                   [&](const LoaderReport& m) {
+                     end_.loader_report(peer, m);
+                     if (coordinator_) coordinator_->reported(peer);
+                   },
                    [&](const Goodbye& m) { end_.received_goodbye(m); },
                    [&](const Alive&) {
                      if (coordinator_ && !is_receiver(peer)) coordinator_->handle(peer, message);
@@ -229,7 +233,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                      exports_.links_lost(m.loader);
                      iterations_.loader_lost(m.loader);
                      if (m.dead) endpoint_->abandon(m.loader);
-                     if (coordinator_) loader_gone();
+                     if (coordinator_ && !m.left) loader_gone();
                    },
                    [&](const LinkOpened& m) { exports_.opened(peer, m); },
                    [&](const RankDied& m) {
@@ -290,12 +294,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   }
   // Receivers other than the coordinator's hear of loaders and the coordinator alone.
   bool is_loader(PeerId peer) const { return coordinator_ ? !is_receiver(peer) : peer != options_.coordinator; }
-  std::string name_of(PeerId peer) const {
-    const std::string name = "rank " + std::to_string(peer);
-    return static_cast<size_t>(peer) < options_.hosts.size()
-               ? name + ", host " + options_.hosts[static_cast<size_t>(peer)]
-               : name;
-  }
+  std::string name_of(PeerId peer) const { return name_of_rank(options_, peer); }
 
   // ---- the end (receiver_shutdown.h)
   // ------------------------------------------------------------------------------------ Iterations that are open end
@@ -390,11 +389,17 @@ class Receiver::Impl final : private ReceiverMessenger {
     std::vector<SampleRecord> records;
     bool taken = false;
     bool readable = false;
+    std::string difference;
     try {
       decode_envelope(arrived.envelope, header, records);
       readable = true;
       statistics_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, arrived.payload.size());
-      taken = iterations_.take(header, records, arrived);
+      if (is_remake(header.lease)) {
+        difference = iterations_.compare(header, records, arrived);
+        taken = true;
+      } else {
+        taken = iterations_.take(header, records, arrived);
+      }
     } catch (const Error& error) {
       if (readable) {
         to_coordinator(ChunkDamaged{arrived.peer, header.lease, error.message()});
@@ -406,7 +411,13 @@ class Receiver::Impl final : private ReceiverMessenger {
     statistics_.chunk_done(clock_.now() - begun, taken);
     if (!taken) return;
     to_coordinator(ChunkTaken{header.lease});
-    iterations_.serve(header.lease.stream);
+    if (!difference.empty()) {
+      end_.fail(difference +
+                    "\n  help: test the memory of their hosts, and compare `penstock doctor` on both; "
+                    "balancer.remake_every: 0 does without this check",
+                static_cast<int32_t>(ErrorKind::runtime));
+    }
+    if (!is_remake(header.lease)) iterations_.serve(header.lease.stream);
   }
 
   // ---- time ----------------------------------------------------------------------------------------------------

@@ -46,4 +46,11 @@ struct ReceiverOptions {
   CoordinatorOptions coordination;
 };
 
+// "rank 3, host node1".
+inline std::string name_of_rank(const ReceiverOptions& options, PeerId rank) {
+  const std::string name = "rank " + std::to_string(rank);
+  const auto at = static_cast<size_t>(rank);
+  return at < options.hosts.size() ? name + ", host " + options.hosts[at] : name;
+}
+
 }  // namespace penstock

@@ -39,9 +39,10 @@ ReceiverFigures ReceiverStatistics::figures() const {
 }
 
 nlohmann::json ReceiverStatistics::to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
-  return {{"receiver_busy_s", as_seconds(busy_ns_)},     {"received_bytes", received_bytes_},
-          {"dropped_chunks", dropped_chunks_},           {"images_on_gpus", images_on_gpus_},
-          {"chunks_by_transport", chunks_by_transport_}, {"splits", ledger_.to_json(open)}};
+  return {{"receiver_busy_s", as_seconds(busy_ns_)}, {"received_bytes", received_bytes_},
+          {"dropped_chunks", dropped_chunks_},       {"compared_chunks", compared_chunks_},
+          {"images_on_gpus", images_on_gpus_},       {"chunks_by_transport", chunks_by_transport_},
+          {"splits", ledger_.to_json(open)}};
 }
 
 nlohmann::json ReceiverStatistics::client_json(int connection,

@@ -46,6 +46,7 @@ class ReceiverStatistics {
  public:
   void chunk_arrived(const std::string& transport, size_t bytes);
   void chunk_done(Nanoseconds busy_ns, bool taken);
+  void compared() { ++compared_chunks_; }  // made twice, and equal
 
   // `connection`: of the client; `step` of an epoch of `steps`.
   void delivered(int connection, const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
@@ -69,6 +70,7 @@ class ReceiverStatistics {
   Nanoseconds busy_ns_ = 0;
   int64_t received_bytes_ = 0;
   int64_t dropped_chunks_ = 0;
+  int64_t compared_chunks_ = 0;
   int64_t images_on_gpus_ = 0;
 };
 

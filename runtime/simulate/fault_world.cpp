@@ -50,7 +50,7 @@ class NumberedSource final : public Source {
 };
 
 struct Fault {
-  enum class Kind : uint8_t { kill, stop, cut_both, cut_to, cut_from, slow, failing, damage };
+  enum class Kind : uint8_t { kill, stop, cut_both, cut_to, cut_from, slow, failing, damage, leave };
   Kind kind = Kind::kill;
   PeerId loader = 0;
   Nanoseconds at = 0;
@@ -59,7 +59,8 @@ struct Fault {
 };
 
 const char* name_of(Fault::Kind kind) {
-  constexpr const char* names[] = {"kill", "stop", "cut both", "cut to", "cut from", "slow", "failing", "damage"};
+  constexpr const char* names[] = {"kill", "stop",    "cut both", "cut to", "cut from",
+                                   "slow", "failing", "damage",   "leave"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -81,6 +82,8 @@ struct Script {
   Nanoseconds lost_after = 0;
   bool in_place = true;
   int64_t receiver_stops = 0;
+  int64_t remake_every = 0;
+  std::optional<PeerId> wrong;  // a loader that computes wrongly
   std::vector<Fault> faults;
   Nanoseconds spare_joins_at = 0;
 
@@ -112,6 +115,11 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   s.chunk_ns = random.between(1, 40) * kMillisecond;
   s.lost_after = random.between(5, 30) * 100 * kMillisecond;
   if (random.chance(20)) s.spare_joins_at = random.between(1, 30) * 100 * kMillisecond;
+  if (random.chance(60)) s.remake_every = random.between(2, 20);
+  if (options.wrong) {
+    s.remake_every = random.between(1, 5);
+    s.wrong = s.receivers + static_cast<PeerId>(random.below(s.loaders));
+  }
   if (!options.faults) return s;
   const Nanoseconds lasts = 200 * kMillisecond + 2 * s.step_ns * s.steps * epochs;
   const int64_t count = random.between(1, is_long ? 12 : 6);
@@ -119,7 +127,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   if (healthy == s.ranks() - 1) s.spare_joins_at = 0;
   for (int64_t i = 0; i < count && s.loaders > 1; ++i) {
     Fault fault;
-    fault.kind = static_cast<Fault::Kind>(random.below(8));
+    fault.kind = static_cast<Fault::Kind>(random.below(9));
     do {
       fault.loader = s.receivers + static_cast<PeerId>(random.below(s.loaders));
     } while (fault.loader == healthy);
@@ -170,7 +178,9 @@ class FaultWorld::Impl {
         script_(draw_script(script_random_, options)),
         network_(loop_, random_,
                  {script_.ranks(), script_.in_place, 200 * kMicrosecond, 2,
-                  [this](const std::string& what) { log(what); }, describe}) {
+                  options.logged ? [this](const std::string& what) { log(what); }
+                                 : std::function<void(const std::string&)>(),
+                  describe}) {
     const Job job = parse_job(job_text(script_), "job.yaml");
     split_json_ = canonical_json(resolve_split(job, "train"));
     for (int r = 0; r < script_.receivers; ++r) add_receiver(r);
@@ -206,12 +216,14 @@ class FaultWorld::Impl {
     Nanoseconds stopped_until = 0;
     int64_t slowness = 1;
     bool failing = false;
+    bool leaving = false;
     bool begun = false;
     bool ended = false;  // its loop has
     bool reported = false;
   };
 
   void log(const std::string& what) {
+    if (!options_.logged) return;
     const std::string line = std::to_string(loop_.now()) + " " + what;
     log_ = hash128(log_.hex() + line);
     if (options_.text != nullptr) *options_.text += line + "\n";
@@ -240,6 +252,7 @@ class FaultWorld::Impl {
     coordination.balancer.lost_after_s = as_seconds(script_.lost_after);
     coordination.balancer.lease_timeout_s = as_seconds(lease_timeout());
     coordination.balancer.retry_s = 3600;
+    coordination.balancer.remake_every = script_.remake_every;
     Rank rank;
     rank.id = r;
     rank.receiver = std::make_unique<Receiver>(options, network_.endpoint(r));
@@ -250,6 +263,7 @@ class FaultWorld::Impl {
     script.batch_size = script_.batch_size;
     script.epochs = script_.epochs[static_cast<size_t>(r)];
     script.hold = script_.hold;
+    script.checks = !script_.wrong;
     script.step_takes = [this] { return random_.between(1, 2 * script_.step_ns); };
     rank.client = std::make_unique<SimClient>(loop_, std::move(mine), script,
                                               [this, r] { turn(ranks_[static_cast<size_t>(r)]); });
@@ -283,6 +297,8 @@ class FaultWorld::Impl {
       spec.fails = [this, at](const ChunkWork&) {
         return ranks_[at].failing ? std::string("the disk says EIO") : std::string();
       };
+      if (script_.wrong == static_cast<PeerId>(at))
+        spec.spoil = [this](const ChunkWork&) { return random_.chance(50); };
       spec.done = [this, at] { turn(ranks_[at]); };
       return make_sim_executor(loop_, std::move(spec));
     };
@@ -322,7 +338,9 @@ class FaultWorld::Impl {
     }
   }
   void turn_loader(Rank& rank) {
-    if (!rank.loader->turn()) rank.ended = true;
+    if (rank.loader->turn()) return;
+    rank.ended = true;
+    if (rank.leaving) network_.kill(rank.id, {10 * kMillisecond});  // its process ends
   }
   void turn_receiver(Rank& rank) {
     bool moved = true;
@@ -358,6 +376,10 @@ class FaultWorld::Impl {
       case Fault::Kind::failing: rank.failing = true; return in_the_end([&rank] { rank.failing = false; });
       case Fault::Kind::damage:
         return network_.damage(fault.loader, static_cast<int>(random_.below(3)), static_cast<int>(random_.below(4)));
+      case Fault::Kind::leave:
+        rank.leaving = true;
+        if (rank.begun && !rank.ended) rank.loader->leave("the seed says so");
+        return turn(rank);
       default:
         is_cut_[fault.loader] = true;
         for (PeerId other = 0; other < script_.ranks(); ++other) {
@@ -380,7 +402,12 @@ class FaultWorld::Impl {
     for (const Rank& rank : ranks_) {
       if (!rank.receiver) continue;
       const Goodbye& goodbye = rank.receiver->goodbye();
-      if (options_.all_lost) {
+      if (options_.wrong) {
+        const bool named = goodbye.reason.find("rank " + std::to_string(*script_.wrong)) != std::string::npos &&
+                           goodbye.reason.find("differently") != std::string::npos;
+        if (!goodbye.good && !named) fail("the job ended by another cause: " + goodbye.reason);
+        result_.differences += goodbye.good ? 0 : 1;
+      } else if (options_.all_lost) {
         // They may have finished before.
         if (!goodbye.good && goodbye.reason.find("no loader is left") == std::string::npos) {
           fail("the job ended by another cause: " + goodbye.reason);
@@ -401,6 +428,7 @@ class FaultWorld::Impl {
     Sum128 pixel;
   };
   void add_report(const nlohmann::json& report, StreamSums& sums) {
+    result_.compared += report["compared_chunks"].get<int64_t>();
     for (const auto& [name, split] : report["splits"].items()) {
       sums.order += Sum128::from_hex(split["order_hash"].get<std::string>());
       sums.pixel += Sum128::from_hex(split["pixel_hash"].get<std::string>());
@@ -409,6 +437,7 @@ class FaultWorld::Impl {
     result_.granted = report["leases"]["granted"];
     result_.regranted = report["leases"]["regranted"];
     result_.hedged = report["leases"]["hedged"];
+    result_.left += std::ssize(report["left_loaders"]);
     for (const std::string text : report["lost_loaders"]) {
       ++result_.losses;
       result_.returns += text.find("; back after") != std::string::npos ? 1 : 0;
@@ -419,7 +448,7 @@ class FaultWorld::Impl {
   // longest way: a loader that is silent for lost_after, or makes a chunk and cannot send it, then the healthy one's
   // queue, eight times as slow at most.
   void check_times() {
-    if (options_.all_lost) return;
+    if (options_.all_lost || options_.wrong) return;
     const Nanoseconds work = script_.chunk_ns * 2 * (script_.chunk_buffers + 2) * 8;
     const Nanoseconds limit = lease_timeout() + script_.lost_after + work + 12 * kSecond;
     if (result_.longest_wait_ns > limit) {

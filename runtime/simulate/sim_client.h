@@ -33,7 +33,8 @@ class SimClient {
     int64_t batch_size = 1;
     std::vector<Epoch> epochs;
     std::function<Nanoseconds()> step_takes;
-    int hold = 0;  // batches that it keeps while it asks for the next
+    int hold = 0;        // batches that it keeps while it asks for the next
+    bool checks = true;  // what it is given
   };
   SimClient(EventLoop& loop, UniqueFd socket, Script script, std::function<void()> receivers_turn);
 

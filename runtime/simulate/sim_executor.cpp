@@ -82,6 +82,7 @@ class SimExecutor final : public Executor {
       work.bytes += 1000;
       work.pixels += 1000;
     }
+    if (spec_.spoil && spec_.spoil(work)) work.memory[layout.offsets[0]] ^= std::byte{1};
     samples_ += std::ssize(work.lease.samples);
   }
 

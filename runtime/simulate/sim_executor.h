@@ -21,6 +21,7 @@ struct SimExecutorSpec {
   int threads = 1;
   std::function<Nanoseconds(const ChunkWork&)> takes;  // one thread
   std::function<std::string(const ChunkWork&)> fails;  // the environment's fault; empty: it does not
+  std::function<bool(const ChunkWork&)> spoil;         // its first image gets a wrong pixel; none: never
   std::function<void()> done;                          // something is: the loader wants a turn
 };
 std::unique_ptr<Executor> make_sim_executor(EventLoop& loop, SimExecutorSpec spec);

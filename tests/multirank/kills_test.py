@@ -1,6 +1,6 @@
 """kill -9 of random loaders at random moments: the stream must be the undisturbed one, and how long a trainer waits is told.
 
-    kills_test.py                                     # five kills, as CI runs it
+    kills_test.py                                     # three kills, as CI runs it; openmpi5_test.py has another two
     kills_test.py --kills 80 --log kills.jsonl [--ways shm,mpi,tcp] [--mpirun PATH]   # 80 in each way; goes on where it stopped
     kills_test.py --summary kills.jsonl
 
@@ -13,6 +13,7 @@ code as they must be (`same`), and for each kill (times in ms)
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -73,6 +74,13 @@ class Kills:
             result["said"] = errors[-3000:]
         return result
 
+    def require_same(self, way, draw):
+        """A job in which one loader is killed, whose stream and exit code must be as ever."""
+        result = self.run(way, 1, draw)
+        print(json.dumps(result), flush=True)
+        assert result["same"], result
+        assert all(kill["detected"] is not None and kill["detected"] < 2000 for kill in result["kills"]), result
+
     def kill_some(self, process, env, out, kills, draw):
         deadline = time.monotonic() + 60
         while True:
@@ -93,8 +101,15 @@ class Kills:
         killed = []
         for rank in draw.sample(range(2, 2 + LOADERS), kills):
             time.sleep(draw.uniform(0.0, 0.9))
-            killed.append((rank, time.monotonic_ns()))
-            os.kill(ranks[rank], signal.SIGKILL)
+            begun = time.monotonic_ns()
+            try:
+                os.kill(ranks[rank], signal.SIGKILL)
+            except ProcessLookupError:  # the job was over before; if not, the rank had no right to be gone
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+                assert process.poll() is not None, f"rank {rank} was gone before it was killed"
+                break
+            killed.append((rank, begun))
         return killed
 
     def measure(self, folder, log, killed):
@@ -160,11 +175,8 @@ def main():
     draw = random.Random(seed)
     kills = Kills(options.mpirun)
     if options.kills is None:  # CI
-        for way, count in (("shm", 2), ("mpi", 2), ("tcp", 1)):
-            result = kills.run(way, count, draw)
-            print(json.dumps(result), flush=True)
-            assert result["same"], result
-            assert all(kill["detected"] is not None and kill["detected"] < 2000 for kill in result["kills"]), result
+        for way in WAYS:
+            kills.require_same(way, draw)
         return None
     version = re.search(r"\d+\.\d+\.\d+", subprocess.run([options.mpirun, "--version"], capture_output=True, text=True).stdout).group()
     for way in options.ways.split(","):

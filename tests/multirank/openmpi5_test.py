@@ -1,0 +1,79 @@
+"""The same build under Open MPI 5 (PyPI's, tests/make_openmpi5.sh): the stream, the loss of a loader, and how jobs end."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from jobs import PENSTOCK, demo_photos, hashes_of, run_job, run_tests, write_job
+from kills_test import Kills
+from leftovers import MARK, marked_processes, no_leftovers, run
+
+MPIRUN = os.environ.get("PENSTOCK_OPENMPI5")
+if not MPIRUN:
+    print("SKIP: Open MPI 5 is not there (PENSTOCK_OPENMPI5, tests/make_openmpi5.sh)")
+    sys.exit(77)
+PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
+work = tempfile.TemporaryDirectory(prefix="openmpi5_test-")
+job = write_job(work.name, demo_photos())
+
+
+def words(*options, program=()):
+    line = [PENSTOCK, "launch", "--run", "--mpirun", MPIRUN, "-n", "4", job, "--json", "--quiet", *options]
+    return line + (["--", *program] if program else [])
+
+
+def test_one_stream():
+    expected = run_job(job).hashes()
+    for transport in ("auto", "mpi"):
+        with no_leftovers() as env:
+            result = run(words(f"transport={transport}"), 60, env=env)
+        assert result.returncode == 0, result
+        report = json.loads(result.stdout.strip().splitlines()[-1])
+        assert hashes_of(report) == expected, report
+        seen = {way for rank in report["ranks"] for way in rank.get("chunks_by_transport", {})}
+        assert seen == {"shm" if transport == "auto" else "mpi"}, seen
+
+
+def test_kill_9_of_a_loader():
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}", flush=True)
+    kills = Kills(MPIRUN)
+    for way in ("mpi", "tcp"):
+        kills.require_same(way, random.Random(seed))
+
+
+def start(env, mode):
+    process = subprocess.Popen(words(program=[PATTERNS, mode, job, os.path.join(work.name, "%r.json")]), env=env, text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.readline().startswith("first batch"), process.communicate()
+    return process
+
+
+def test_endings():
+    def ctrl_c(process, env):
+        os.killpg(process.pid, signal.SIGINT)
+
+    def kill_mpirun(process, env):
+        found = [pid for pid, what in marked_processes(env[MARK]).items() if os.path.basename(what.split()[0]) in ("mpirun", "prterun")]
+        assert len(found) == 1, found
+        os.kill(found[0], signal.SIGKILL)
+
+    for act, code in ((ctrl_c, 130), (kill_mpirun, 5)):
+        with no_leftovers(wait_s=8) as env:
+            process = start(env, "endless")
+            time.sleep(0.2)
+            act(process, env)
+            out, err = process.communicate(timeout=20)
+            assert process.returncode == code, (act.__name__, process.returncode, out, err)
+    with no_leftovers() as env:  # a program that fails
+        result = run(words(program=["sh", "-c", "exit 3"]), 30, env=env)
+    assert result.returncode == 1 and "exited with status 3" in result.stderr, result
+
+
+if __name__ == "__main__":
+    run_tests(globals())
