@@ -3,7 +3,7 @@
 //   if (!wanted(batch_buffer, header)) drop;                           // late or repeated: contents are equal anyway
 //   // Error(peer_lost) where it does not fit
 //   take_chunk(split, iteration, pool, batch_buffer_index, header, records, payload);
-//   take_chunk(…, payload, share);             // images that are in the memory of a loader's GPU stay there
+//   take_chunk(…, payload, exported);          // images that are in the memory of a loader's GPU stay there
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay
 //   on a GPU, by that GPU. The copy into the batch buffer is the finishing pass; with a batch buffer's last chunk the
@@ -39,6 +39,6 @@ bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept
 
 void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
                 int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
-                std::span<const std::byte> payload, std::optional<int32_t> share = {});
+                std::span<const std::byte> payload, std::optional<int32_t> exported = {});
 
 }  // namespace penstock
