@@ -297,9 +297,10 @@ class Receiver::Impl final : private ReceiverMessenger {
                : name;
   }
 
-  // ---- the end (receiver_shutdown.h)
-  // ------------------------------------------------------------------------------------ Iterations that are open end
-  // here, and stand in the report so. Who asked for the end is kept: the answer is the hang-up at the end.
+  // ---- the end (receiver_shutdown.h) ---------------------------------------------------------------------------
+
+  // Iterations that are open end here, and stand in the report so. Who asked for the end is kept: the answer is the
+  // hang-up at the end.
   void leave_serving() {
     if (end_.finished()) return;
     clients_.dismiss(asked_to_end_);
