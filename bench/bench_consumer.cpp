@@ -42,7 +42,7 @@ double touch(const penstock::Batch& batch) {
   return double{sums[0]} + sums[1] + sums[2] + sums[3];
 }
 
-// Each iteration: its first batch, time for the loader to make `take` others, and then the CPU time of taking and
+// Each burst: its first batch, time for the loader to make `take` others, and then the CPU time of taking and
 // dropping these.
 void take_bursts(penstock::DataLoader& loader, int bursts, int take) {
   double cpu = 0;

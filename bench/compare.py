@@ -98,8 +98,8 @@ def main():
     missing = [name for name in judged if name not in new.names]
     rows = list(compare(old, new, [name for name in judged if name in both], options.tolerance, options.absolute))
     for name, title, before, after, change, worse in rows:
-        status = "WORSE" if worse else "better" if change > 0 else "same"
-        print(f"{name:20} {title:22} {before[0]:10.3f} -> {after[0]:10.3f}  {100 * change:+6.1f} %  {status}")
+        outcome = "WORSE" if worse else "better" if change > 0 else "same"
+        print(f"{name:20} {title:22} {before[0]:10.3f} -> {after[0]:10.3f}  {100 * change:+6.1f} %  {outcome}")
     lost = [f"{name} {title}" for name, title, _, _, _, worse in rows if worse]
     lost += [f"{name} is missing in the new run" for name in missing]
     if not rows and not lost:

@@ -11,7 +11,7 @@
 // Stages are differences, because the library fuses them: a sample is read; its entropy-coded data is decoded alone,
 //   as far as the decoder would go; the decoder makes the crop's rows (IDCT to colour is what it takes beyond the
 //   entropy stage); the pipeline makes the image (resampling is what it takes beyond the decoder). `whole` is
-//   SampleMaker and Finisher in one go, in iterations of their own; `other` is what the stages' sum lacks of that.
+//   SampleMaker and Finisher in one go, in passes of their own; `other` is what the stages' sum lacks of that.
 // Files that are not baseline JPEG of our own decoder's have no entropy stage here; they are left out, and counted.
 #include <time.h>
 

@@ -6,7 +6,7 @@
 set(PENSTOCK_CUDA AUTO CACHE STRING "Build the CUDA component: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE PENSTOCK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(PENSTOCK_CUDA_ARCHITECTURES "80;90" CACHE STRING
-    "Gpus to compile for, newer ones by PTX of the last: 80 is A100, 90 H100 and H200")
+    "GPUs to compile for, newer ones by PTX of the last: 80 is A100, 90 H100 and H200")
 # As the host compiles: no product and sum are fused behind our back (runtime/base/host_device.h).
 set(PENSTOCK_NVCC_FLAGS -std=c++20 -O2 -fmad=false)
 

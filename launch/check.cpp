@@ -285,7 +285,7 @@ class JobCheck {
       for (const auto& gpu : open_gpus(loader_.gpus)) std::printf("GPU: %s\n", gpu->info().name.c_str());
     } catch (const Error& error) {
       const bool needed = job_.loader.executor == ExecutorKind::gpu;
-      const std::string what = std::string(needed ? "gpus: " : "GPUs: none, so the CPU alone decodes: ") + error.what();
+      const std::string what = std::string(needed ? "GPUs: " : "GPUs: none, so the CPU alone decodes: ") + error.what();
       if (needed) {
         found(ErrorKind::runtime, what);
       } else {

@@ -199,9 +199,9 @@ Look draw_look(Random& random, int label, int classes, const DemoKind& kind) {
   int64_t long_side = 16;
   while (long_side * long_side * 256 < area * aspect) ++long_side;
   const auto short_side = static_cast<int>(std::max<int64_t>(long_side * 256 / aspect, 16));
-  const bool oriented = random.chance(28);
-  look.width = oriented ? short_side : static_cast<int>(long_side);
-  look.height = oriented ? static_cast<int>(long_side) : short_side;
+  const bool portrait = random.chance(28);
+  look.width = portrait ? short_side : static_cast<int>(long_side);
+  look.height = portrait ? static_cast<int>(long_side) : short_side;
 
   const int sampling = random.between(0, 99);
   if (sampling >= 54) look.h_factor = 2;

@@ -4,8 +4,9 @@
 //   // demo/train/class00/000000.jpg … demo/val/class09/000199.jpg
 //
 // Like ImageNet's photos in what a loader feels: about 110 KB a file with a long tail to 1 MB, mostly 500 pixels wide,
-//   oriented and lying, 4:4:4, 4:2:0, some 4:2:2 and 4:4:0, a few grey, progressive or with restart markers, qualities
-//   70 to 96, 1/f detail, edges and grain. A DemoKind makes sets that are alike in subsampling, or of large photos.
+//   portrait and landscape, 4:4:4, 4:2:0, some 4:2:2 and 4:4:0, a few grey, progressive or with restart markers,
+//   qualities 70 to 96, 1/f detail, edges and grain. A DemoKind makes sets that are alike in subsampling, or of large
+//   photos.
 //   Like a photo set in what a model feels: a class is a hue, the shape of the largest object and the direction of a
 //   texture, under changing light, place, scale and clutter; a small network learns it within an epoch or two.
 // Determinism: a picture is a function of (seed, split, index, classes, kind) alone, in integer arithmetic throughout,

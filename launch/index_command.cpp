@@ -206,7 +206,7 @@ void add_index(CLI::App& app, Chosen& chosen) {
   command->add_flag_callback(
       "--no-headers", [=] { request->headers = false; }, "do not look at the pictures at all");
   command->add_flag_callback(
-      "--no-entry-points", [=] { request->restart_points = false; },
+      "--no-restart-points", [=] { request->restart_points = false; },
       "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->callback([=, &chosen] { chosen.run = [=] { return index(*arguments, *request); }; });
 }

@@ -254,7 +254,7 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   command->add_flag_callback(
       "--no-verify", [=] { request->verify = false; }, "do not decode every picture once");
   command->add_flag_callback(
-      "--no-entry-points", [=] { request->restart_points = false; },
+      "--no-restart-points", [=] { request->restart_points = false; },
       "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->add_flag("--json", request->json, "the report as one JSON object");
   command->add_flag("--quiet", request->quiet, "no progress");

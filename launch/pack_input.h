@@ -5,8 +5,8 @@
 //   input.read(17, sample);                     // any thread
 //   Json source = input.description();          // for pack.state: kept, and compared by difference()
 //
-// Samples are read without a status: one that is too large or cannot be decoded is packed as it is, so that a job says
-//   of the pack what it would say of the source.
+// Samples are read without being judged: one that is too large or cannot be decoded is packed as it is, so that a job
+//   says of the pack what it would say of the source.
 // Thread-safety: read() and stamp() from any thread; the others from one.
 // Failure: Error(usage) for data sets that cannot be packed, FileError and Error(dataset) as sources have them.
 #pragma once

@@ -86,7 +86,7 @@ class PackWriter {
     return {{"shard size", options_.shard_bytes},
             {"--rewrite", options_.content.rewrite},
             {"--no-verify", !options_.content.verify},
-            {"--no-entry-points", !options_.content.restart_points},
+            {"--no-restart-points", !options_.content.restart_points},
             {"decoders", decoder_versions()}};
   }
 

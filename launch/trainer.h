@@ -10,7 +10,7 @@
 // A rank under mpirun has one; a job in one process has one for each trainer, each receiver run by a thread of its own.
 //
 //   program runs ──exits 0──▶ receiver says "finished well" ──▶ everybody's goodbye is good ──▶ report
-//        │                                                    │ (or a rank failed, or was told to end)
+//        │                                                        │ (or a rank failed, or was told to end)
 //        └──exits otherwise, is killed──▶ "finished badly" ──▶ goodbye is bad ──▶ SIGTERM, grace_s, SIGKILL
 //
 // Thread-safety: the thread that runs the receiver calls everything but receiver().stop(), which any thread may.

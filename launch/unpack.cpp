@@ -108,7 +108,7 @@ bool is_column(const FieldSpec& field) {
          field.dtype != DType::bfloat16;
 }
 
-std::string chunk_buffer_of(const FieldSpec& field, std::span<const std::byte> value) {
+std::string csv_text_of(const FieldSpec& field, std::span<const std::byte> value) {
   if (field.kind == FieldKind::text) {
     return csv_cell({reinterpret_cast<const char*>(value.data()), value.size()});
   }
@@ -295,7 +295,7 @@ class Unpacker {
       const std::span<const std::byte> value = sample_.fields.at(f - 2);
       const std::string file = field_file(stem, f, notes);
       if (file.empty()) {
-        line += "," + chunk_buffer_of(field, value);
+        line += "," + csv_text_of(field, value);
       } else if (!pairs() && field.kind == FieldKind::tensor) {
         const std::string head = npy_header(npy_type_of(field.dtype), field.shape);
         std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());

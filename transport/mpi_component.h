@@ -63,7 +63,7 @@ struct MpiAbout {
   enum class Cuda { unknown, no, yes } cuda = Cuda::unknown;  // does it take pointers to a GPU's memory?
 };
 
-// The component's restart points, found by name, whose number counts the layouts of Endpoint and what it hands over.
+// The component's symbols, found by name. The number in a name counts the layouts of Endpoint and what it hands over.
 inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_3";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";

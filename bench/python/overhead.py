@@ -132,7 +132,7 @@ def summary(values, form):
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def status(values, goal, more_is_better):
+def outcome(values, goal, more_is_better):
     better = [value >= goal if more_is_better else value <= goal for value in values]
     return "reached" if all(better) else "open: the range holds the goal" if any(better) else "MISSED"
 
@@ -145,14 +145,14 @@ def report(blocks, workload):
         if workload == "tiny":
             added = [mine["us_per_batch"] - cpp["us_per_batch"] for mine, cpp in pairs]
             print(f"tiny, {who}: {summary(added, '.1f')} us of CPU a batch more than the C++ client; goal 50: "
-                  f"{status(added, 50, False)}")
+                  f"{outcome(added, 50, False)}")
             continue
         rates = [mine["images_per_s"] / cpp["images_per_s"] for mine, cpp in pairs]
-        print(f"photos, {who}: images/s over the C++ client's {summary(rates, '.3f')}; goal 0.98: {status(rates, 0.98, True)}")
+        print(f"photos, {who}: images/s over the C++ client's {summary(rates, '.3f')}; goal 0.98: {outcome(rates, 0.98, True)}")
         for key, what in (("us_per_image", "images for a second of CPU"),
                           ("us_per_image_unread", "the same without reading the values")):
             rates = [cpp[key] / mine[key] for mine, cpp in pairs]
-            print(f"photos, {who}: {what}, over the C++ client's {summary(rates, '.3f')}; goal 0.98: {status(rates, 0.98, True)}")
+            print(f"photos, {who}: {what}, over the C++ client's {summary(rates, '.3f')}; goal 0.98: {outcome(rates, 0.98, True)}")
         added = [mine["thread_us_per_batch"] - cpp["thread_us_per_batch"] for mine, cpp in pairs]
         print(f"photos, {who}: {summary(added, '.1f')} us of CPU a batch more in the consumer's thread")
     if workload == "tiny":
@@ -165,7 +165,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--warmup", type=float, default=1)
-    parser.add_argument("--bursts", type=int, default=4, help="passes in a block of the tiny workload")
+    parser.add_argument("--bursts", type=int, default=4, help="iterations in a block of the tiny workload")
     parser.add_argument("--cpus", type=int, default=2, help="everything runs on so many CPUs: the loader has 2 threads")
     parser.add_argument("--only", choices=("tiny", "photos"), help="one workload")
     parser.add_argument("--check-only", action="store_true", help="compare what the competitors get, and time nothing")

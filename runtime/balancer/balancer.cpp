@@ -179,8 +179,7 @@ class Balancer::Impl {
     dispatch_loader(*loader);
   }
 
-  // ---- events of receivers
-  // -------------------------------------------------------------------------------------------
+  // ---- events of receivers ---------------------------------------------------------------------------------------
   void on(const LeaseStreamOpened& e) {
     const std::string name = "lease stream " + std::to_string(e.stream);
     require(streams_.find(e.stream) == nullptr, name + " is opened twice");

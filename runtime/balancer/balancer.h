@@ -24,12 +24,12 @@
 // Invariants:
 //   1. A chunk is granted only when its batch buffer is reserved (BatchBufferReserved for its step) and a chunk buffer
 //      is free at the loader for that receiver. A receiver without a chunk buffer at the loader may take any free one.
-//      A receiver with some may take one more
-//      while it holds less than its quota, chunk buffers / live receivers rounded up (live: with an open lease stream), and as long as
-//      one free chunk buffer is then left for every receiver of the job that has none there. So a loader with at least
-//      as many chunk buffers as the job has receivers always has a chunk buffer for each of them, however many trainers
-//      are stopped and whenever they came; a lone receiver uses all chunk buffers but those. Where there are fewer
-//      chunk buffers than receivers, at most half of them are kept free for receivers without one.
+//      A receiver with some may take one more while it holds less than its quota, chunk buffers / live receivers
+//      rounded up (live: with an open lease stream), and as long as one free chunk buffer is then left for every
+//      receiver of the job that has none there. So a loader with at least as many chunk buffers as the job has
+//      receivers always has a chunk buffer for each of them, however many trainers are stopped and whenever they came;
+//      a lone receiver uses all chunk buffers but those. Where there are fewer chunk buffers than receivers, at most
+//      half of them are kept free for receivers without one.
 //   2. At most one lease of a chunk is live; an older generation's result is still welcome (contents are equal), but
 //      only the receiver decides what is accepted, and it accepts each chunk once.
 //   3. A loader's chunk buffer counts as used from grant until ChunkBufferFreed or the loader's loss; neither revoking

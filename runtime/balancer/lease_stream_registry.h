@@ -2,7 +2,7 @@
 //
 //   LeaseStreamRegistry registry;
 //   for (const auto& key : registry.ready()) ...  // lease streams with waiting chunks, most urgent first
-//   lease stream.waiting.begin()                   // the lease stream's most urgent chunk
+//   stream.waiting.begin()                         // the lease stream's most urgent chunk
 //
 // Purpose: the order of work (balancer.h) stands here and nowhere else: a set of waiting chunks for each lease stream,
 //   and one set of lease streams, keyed by their first chunk. A cursor that moves re-keys one lease stream, never its

@@ -9,11 +9,11 @@
 // Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own
 //   keeps it for the other (iteration_answers.h for next batches, question_queue.h for all else).
 // Waiting: every wait has a limit (wait_deadline.h), hears what the receiver notices meanwhile, and lets go of the lock
-//   for `while_waiting`, which may throw. Interrupting a wait for a batch loses none, one in begin() leaves no iteration behind,
-//   and one in open() ends the session.
+//   for `while_waiting`, which may throw. Interrupting a wait for a batch loses none, one in begin() leaves no
+//   iteration behind, and one in open() ends the session.
 // Thread-safety: everything from any thread, once open() has returned. release() and stop() never wait for the
 //   receiver: what they say goes through an outbox (outbox.h), which a waiting thread empties every few milliseconds.
-// Memory of loaders' GPUs, as the receiver shows it: shares_ has what batches may have images in, until its loader is
+// Memory of loaders' GPUs, as the receiver shows it: exports_ has what batches may have images in, until its loader is
 //   gone, offers_ what the program has not heard of. Neither says that anybody reads there: use() does.
 // Ownership: the socket, and the pools' memory together with whoever holds a batch of it; the descriptors of GPUs'
 //   memory with whoever holds that, or a batch with images there.

@@ -28,9 +28,9 @@
 //   valid for as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the
 //   receiver is left, and embedded threads end, with the last of them all. A DataLoader that was moved from may be
 //   assigned to or destroyed, and nothing else.
-//   The program may hold `trainer.hold` batches besides the one in use; with all of them held ++ warns (warnings()),
-//   then waits for one to be dropped, then fails: after a few seconds where none was ever dropped, else after
-//   trainer.timeout_s. It never hands out memory that is in use.
+//   The program may hold `trainer.hold` batches besides the one in use; with all of them held next() and ++ warn
+//   (warnings()), then wait for one to be dropped, then fail: after a few seconds where none was ever dropped, else
+//   after trainer.timeout_s. It never hands out memory that is in use.
 // Iteration: begin() starts a new iteration and gives its first batch; several iterators may be alive, each with its
 //   own position. `break` and begin() again just work. start() begins an iteration without waiting for its first batch.
 //   A `train` split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split

@@ -6,15 +6,14 @@
 //   if (connection.origin == ReceiverOrigin::embedded) load_here(connection, options);
 //   ClientSession session(std::move(connection.socket), …);
 //
-//   PENSTOCK_RECEIVER is set (`penstock run` started the program)  run      that socket, with PENSTOCK_TOKEN
-//   options.attach, or PENSTOCK_ATTACH=1                         attached   a `penstock serve` of this job (attach.h)
-//   otherwise                                                    embedded   loader and receiver in threads of this
-//                                                                           process
+//   PENSTOCK_RECEIVER is set (`penstock run` started it)  run        that socket, with PENSTOCK_TOKEN
+//   options.attach, or PENSTOCK_ATTACH=1                  attached   a `penstock serve` of this job (attach.h)
+//   otherwise                                             embedded   loader and receiver in threads of this process
 //
 // Overrides: those of the command line of `penstock run` or `serve` come first, then the program's own.
 // Thread-safety: all functions from any thread. Ownership: the caller's; the world is shared with the program's other
-//   loaders (embedded.h). Failure: what read() throws; Error(peer_lost) where the receiver is not there or another user's;
-//   Error(usage) as attach() and embedded_place() do, or for a PENSTOCK_ATTACH that is neither 0 nor 1.
+//   loaders (embedded.h). Failure: what read() throws; Error(peer_lost) where the receiver is not there or another
+//   user's; Error(usage) as attach() and embedded_place() do, or for a PENSTOCK_ATTACH that is neither 0 nor 1.
 #pragma once
 
 #include <functional>

@@ -6,7 +6,7 @@
 //   returned.all_held(stream);
 //   returned.delivered(stream);                              // no longer, as here is one
 //   if (returned.still_all_held(stream)) ...                 // and none has gone back to the pool since
-//   if (returned.any_of(stream)) ...                         // of this very pass
+//   if (returned.any_of(stream)) ...                         // of this very iteration
 //   returned.end(stream);
 //
 // Whose batches count: to make room, any of the pool, an earlier iteration's as well; to show that the program lets go

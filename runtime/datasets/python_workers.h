@@ -9,11 +9,11 @@
 //   bindings/python/penstock/_worker.py, which says what a dataset and a transform are.
 // A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named in notices(), and the call is made
 //   again by a new one, up to python.attempts times. Answers are pure functions of requests, so nobody can tell.
-// Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 a status of the
-//   sample, 2 trouble of the machine), body. Kinds and bodies: 1 hello: JSON both ways; 2 load: LoadRequest -> u8
-//   0 encoded or 1 RGB, u32 height, u32 width, i64 label, u64 bytes of the image, the other fields in table order (text
-//   and bytes: u32 length before), the image; 3 transform: u16 number of the function, u16 position, u32 height, u32
-//   width, LoadRequest, pixels -> pixels.
+// Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 the sample is bad, 2
+//   trouble of the machine), body. Kinds and bodies: 1 hello: JSON both ways; 2 load: LoadRequest -> u8 0 encoded or 1
+//   RGB, u32 height, u32 width, i64 label, u64 bytes of the image, the other fields in table order (text and bytes: u32
+//   length before), the image; 3 transform: u16 number of the function, u16 position, u32 height, u32 width,
+//   LoadRequest, pixels -> pixels.
 //   LoadRequest: i64 index, u64 seed, u32 epoch, u16 occurrence.
 // What workers print goes to this process's stderr, as a child's output would, and its last lines into messages.
 // Thread-safety: all functions from any thread. Failure: Error(runtime) naming worker, sample, how it ended and its

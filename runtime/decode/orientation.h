@@ -1,12 +1,13 @@
 // EXIF orientation: where files keep it, and turning pixels.
 //
-//   header.orientation = exif_orientation(bytes, header.format);     // 1 to 8; 1: oriented, or nothing said
+//   header.orientation = exif_orientation(bytes, header.format);     // 1 to 8; 1: not to be turned, or nothing said
 //   const Box stored = stored_box(box, header);                      // the box's place in the file's pixels
-//   turn(pixels, header.orientation, turned);                        // ... decode `stored`, then turn it oriented
+//   turn(pixels, header.orientation, turned);                        // ... decode `stored`, then turn it as EXIF says
 //
 // Semantics: PIL.ImageOps.exif_transpose of Pillow 9.4. Read: JPEG's first APP1 segments that begin with "Exif", PNG's
 //   eXIf chunk or else the text "Raw profile type exif", WebP's EXIF chunk. Values outside 1 to 8 mean nothing.
-// Thread-safety: pure functions. A file that cannot be walked is oriented: whether it is bad is the decoder's status.
+// Thread-safety: pure functions. A file that cannot be walked is not turned (1): whether it is bad is the
+//   decoder's status.
 #pragma once
 
 #include <cstdint>

@@ -5,10 +5,10 @@
 //   ...
 //   batch.seal();                                                        // all places are filled or dropped
 //   // upload batch.upload_bytes() to the GPU's memory, run batch.launches() in order, fetch from batch.outputs_at(),
-//   and // batch.status_bytes() from batch.statuses_at() to the same place of the upload buffer
+//   // and batch.status_bytes() from batch.statuses_at() to the same place of the upload buffer
 //   if (batch.good(*place)) ...                                          // else: the CPU makes it
 //   // begun with digests: set_record() of each place before seal(), fetch batch.digest_bytes() from batch.digests_at()
-//   as // statuses are, and batch.digest(*place) is the hash of record and image
+//   // as statuses are, and batch.digest(*place) is the hash of record and image
 //
 // Samples that the GPU's library decodes (gpu_sample.h) are pictures(): their files lie in the upload buffer's end,
 //   which is not uploaded, and their pixels are what the first launches read. Who could not be decoded is refuse()d.

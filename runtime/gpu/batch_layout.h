@@ -12,10 +12,10 @@
 //   `write`.
 //
 //   stage        | unit of work              | reads                    | writes
-//   entropy      | a run between points | bytes of the file             | coefficients; a status, where it is not good
+//   entropy      | a run between points      | bytes of the file        | coefficients; a bad status if it is not good
 //   sync         | some subsequences         | bytes of the file        | where each begins and ends, what it has
 //   sum          | 64 subsequences           | that                     | sums
-//   write        | a subsequence             | both, and the bytes      | coefficients; a status, where it is not good
+//   write        | a subsequence             | both, and the bytes      | coefficients; a bad status if it is not good
 //   inverse      | a block                   | coefficients             | samples of a component
 //   colour       | a pixel                   | samples                  | an image
 //   across       | a pixel                   | an image                 | one of the output's width

@@ -1,11 +1,10 @@
 // Buffer ranges of a GPU's memory that are exported to other processes: a chunk's images each, written by the loader's
-//   GPU, read by
-// the trainer's.
+//   GPU, read by the trainer's.
 //
 //   BufferRanges buffer_ranges(gpu, bytes);               // exported memory of the GPU, cut as it is asked for
 //   // nothing: full, and the chunk goes by the host
-//   if (auto buffer_range = buffer_ranges.take(kChunkBytes, receiver)) {
-//     stream->copy(buffer_range->data, images, kChunkBytes); stream->wait(…);
+//   if (auto buffer_range = buffer_ranges.take(chunk_bytes, receiver)) {
+//     stream->copy(buffer_range->data, images, chunk_bytes); stream->wait(…);
 //     buffer_ranges.export_range(buffer_range->id, receiver);  // announced to it, with id, at and bytes
 //   }
 //   buffer_ranges.give_back(id, receiver);                // its word that it has read it
@@ -14,19 +13,19 @@
 //
 //   // the other process
 //   std::unique_ptr<ExportedMemory> theirs = gpu->open_exported(std::move(fd), buffer_ranges.bytes());
-//   const uint8_t* images = images_in(*theirs, at, kChunkBytes);                          // gpu_finisher.h
+//   const uint8_t* images = images_in(*theirs, at, chunk_bytes);                          // gpu_finisher.h
 //
 // A buffer range has one writer at a time:
 //
 //     free --take()--> filling --export_range()--> exported --give_back(), forget()--> free
-//                      |  the GPU writes          nobody writes; one consumer reads
+//                      |  the GPU writes           nobody writes; one consumer reads
 //                      '--drop(), or export_range() to one that is gone--> free
 //
 //   Invariants: a buffer range that is being filled is its owner's alone, whatever becomes of the consumer. A buffer
-//   range is lent to one consumer, and only that one's word, said once, frees it: ids are never used twice, so a word
-//   that comes late or again changes nothing.
-// What has to be true when it is said: at export_range(), the CUDA stream that filled it was waited for; at
-//   give_back(), the CUDA stream that read it. Memory and death of either side: Sharing, in gpu.h: what was exported
+//   range is exported to one consumer, and only that one's word, said once, frees it: ids are never used twice, so a
+//   word that comes late or again changes nothing.
+// What has to be true when it is said: at export_range(), the GPU stream that filled it was waited for; at
+//   give_back(), the GPU stream that read it. Memory and death of either side: Sharing, in gpu.h: what was exported
 //   stays readable when the loader dies, and nobody is left who would write to it.
 // One consumer that reads slowly cannot have it all: take() for it is refused where it would then have more than four
 //   times what is left (a dynamic threshold, as switches share their buffers by: Choudhury and Hahne, "Dynamic Queue

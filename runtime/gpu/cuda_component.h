@@ -4,8 +4,8 @@
 //   int n = cuda_gpus();                                // loads it; Error where there is none, or no driver
 //   std::unique_ptr<Gpu> gpu = open_cuda_gpu(0);
 //
-// It is looked for beside the library (or program) that this is in, then in the system's folders; ../cuda is its
-// source. Failure: Error(runtime): not built, no driver, no such GPU; with what to do.
+// It is looked for beside the library (or program) that this is in, then in the system's folders; cuda/ is its source.
+// Failure: Error(runtime): not built, no driver, no such GPU; with what to do.
 // Thread-safety: from any thread. The component stays loaded.
 #pragma once
 
@@ -43,7 +43,7 @@ struct NvjpegFacts {
   int engines = 0;
 };
 
-// The component's one restart point, found by name.
+// The component's one symbol, found by name.
 struct CudaComponent {
   uint64_t version = 0;
   // -1, and why.

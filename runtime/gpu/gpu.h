@@ -11,21 +11,21 @@
 //   std::unique_ptr<ExportedMemory> ring = gpu->export_memory(bytes);
 //   std::unique_ptr<GpuLink> way = gpu->link(id, end);         // to a GPU that is not reached so (gpu_link.h)
 //
-// The seam between what is said to a GPU and how: ../cuda says it with CUDA, host_gpu.h does it on this CPU, and
+// The seam between what is said to a GPU and how: cuda/ says it with CUDA, played/host_gpu.h does it on this CPU, and
 //   tests put faults in between. No header of CUDA is seen from here.
 // Failure: GpuError, with what kind it is: memory is short (ask for less), a call failed, or the GPU is gone. After
-//   `failed` and `lost` the GPU and its CUDA streams are good for nothing but being destroyed; a CUDA stream's outcome
-//   is unknown.
+//   `failed` and `lost` the GPU and its streams are good for nothing but being destroyed; a GPU stream's outcome is
+//   unknown.
 // Sharing: memory behind a descriptor lives until nobody has it open, mapped or on its way, whoever made it and
 //   whatever became of them: what was written before a process died is there for the others. Nothing orders what two
-//   processes tell their GPUs: the one that writes waits for its CUDA stream before it says so, the one that reads
-//   waits for its own before it gives the memory back. Both are said through the CPU, so there are no events between
+//   processes tell their GPUs: the one that writes waits for its GPU stream before it says so, the one that reads waits
+//   for its own before it gives the memory back. Both are said through the CPU, so there are no events between
 //   processes.
-// Ownership: blocks, shares and CUDA streams must go before their GPU. A CUDA stream that is destroyed waits for what
-//   it was told, as the memory it works on goes next; behind `lost` neither waits, and the memory stays until the
+// Ownership: blocks, exported memory and GPU streams must go before their GPU. A stream that is destroyed waits for
+//   what it was told, as the memory it works on goes next; behind `lost` neither waits, and the memory stays until the
 //   process ends.
-// Thread-safety: a GPU from any thread; a CUDA stream from one at a time. A call may leave the GPU current in its
-//   thread (CUDA's notion): who uses CUDA there besides puts that right.
+// Thread-safety: a GPU from any thread; a GPU stream from one at a time. A call may leave the GPU current in its thread
+//   (CUDA's notion): who uses CUDA there besides puts that right.
 #pragma once
 
 #include <array>
@@ -64,7 +64,7 @@ struct GpuInfo {
 
 enum class GpuMemory : uint8_t { device, pinned };  // on the GPU; here, where copies to and from a GPU are fast
 
-// What it was asked took, by the GPU's own clock. Where several CUDA streams are at work, a stage's time has what the
+// What it was asked took, by the GPU's own clock. Where several GPU streams are at work, a stage's time has what the
 // GPU did for others meanwhile.
 struct GpuTimes {
   Nanoseconds upload_ns = 0;
@@ -111,7 +111,7 @@ class GpuStream {
   virtual void wait(Nanoseconds timeout_ns) = 0;
   // Would wait() return at once, or throw? For whoever has something else to look at meanwhile.
   virtual bool done() { return true; }
-  // What libraries for such GPUs know the CUDA stream by (a cudaStream_t); nullptr: there is nothing.
+  // What libraries for such GPUs know the stream by (a cudaStream_t); nullptr: there is nothing.
   virtual void* native() const noexcept { return nullptr; }
   // The times of what was done since the last call; only after wait().
   virtual GpuTimes take_times() = 0;

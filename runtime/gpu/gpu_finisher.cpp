@@ -45,7 +45,7 @@ GpuFinisher::GpuFinisher(std::shared_ptr<Gpu> gpu, const Finisher& finisher, voi
   describe(finisher);
 }
 
-// Its CUDA stream's end waits for what that was told.
+// Its GPU stream's end waits for what that was told.
 GpuFinisher::~GpuFinisher() {
   try {
     if (!links_.empty()) wait_for_links();
@@ -157,7 +157,7 @@ void GpuFinisher::wait() {
   }
 }
 
-// A CUDA stream that receives from somebody who is dead ends only when its links are aborted.
+// A GPU stream that receives from somebody who is dead ends only when its links are aborted.
 void GpuFinisher::wait_for_links() {
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();

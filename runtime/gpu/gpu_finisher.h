@@ -20,7 +20,7 @@
 // Waiting: finish() from pinned memory for nothing; from a batch buffer, which CUDA knows nothing of, until the driver
 //   has taken its bytes, which is a copy on this CPU.
 //   What a loader's GPU shares goes through the same memory: a copy within the GPU, or between two, and the loader
-//   has its piece back the sooner. What comes by a link (gpu_link.h) is received there.
+//   has its buffer range back the sooner. What comes by a link (gpu_link.h) is received there.
 // Ownership: the GPU; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this
 //   is gone.
 // Failure: GpuError: the constructor where the GPU is short of memory or cannot be used; finish() and wait() where a
@@ -63,7 +63,7 @@ struct LinkRun {
   MemoryRange run;
 };
 
-// Those of a piece, by what its loader said of it. Error(peer_lost) for a place outside of the exported memory.
+// Those of a buffer range, by what its loader said of it. Error(peer_lost) for a place outside of the exported memory.
 const uint8_t* images_in(const ExportedMemory& exported, uint64_t at, uint64_t bytes);
 
 struct GpuFinisherOptions {
@@ -128,7 +128,7 @@ class GpuFinisher {
   GpuBlock memory_;
   std::vector<std::byte> front_;       // until it is uploaded
   std::unique_ptr<GpuStream> stream_;  // goes before the memory that it works on
-  std::set<GpuLink*> links_;           // that the CUDA stream was told to receive by since the last wait
+  std::set<GpuLink*> links_;           // that the GPU stream was told to receive by since the last wait
   Figures figures_;
 };
 

@@ -4,11 +4,11 @@
 //   if (!sample.plan(pipeline, scratch, input, header, draws)) ...      // not for GPUs: the CPU makes it
 //   for (const KernelStep& kernel_step : sample.kernel_steps()) ...     // batch_builder.h
 //
-// What a GPU takes: JPEG that our decoder takes (coefficient_reader.h), oriented, one image a sample, in a pipeline
-//   that is data for these draws (Pipeline::plan()). Of that it leaves to the CPU: images of which nothing is seen but
-//   fills, and nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The status of what
-//   it takes is good, and known here; but where entropy decoding is the GPU's too (GpuEntropy: baseline files), it is
-//   the GPU that tells.
+// What a GPU takes: JPEG that our decoder takes (coefficient_reader.h) and that need not be turned (EXIF orientation 1
+//   or none), one image a sample, in a pipeline that is data for these draws (Pipeline::plan()). Of that it leaves to
+//   the CPU: images of which nothing is seen but fills, and nearest affine maps that reach beyond 32768 pixels, where
+//   Pillow adds coordinates up. The status of what it takes is good, and known here; but where entropy decoding is the
+//   GPU's too (GpuEntropy: baseline files), it is the GPU that tells.
 // In jobs of arithmetic `fast` a GPU's library (picture_decoder.h) may decode, which takes damage for pixels and looks
 //   at no index. So of all files, it is given only baseline ones in colour, without restart markers, that an index has
 //   shown to be sound down to the crop's last row. (Bytes that were changed since are noticed by the source, whose

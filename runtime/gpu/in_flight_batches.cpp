@@ -83,7 +83,7 @@ InFlightBatches::InFlightBatches(std::vector<std::unique_ptr<Gpu>> gpus, const I
   } catch (const std::system_error& problem) {
     stop();  // no destructor will
     throw Error(ErrorKind::runtime,
-                "cannot start " + std::to_string(in_flight_batches) + " threads for gpus: " + problem.what(),
+                "cannot start " + std::to_string(in_flight_batches) + " threads for GPUs: " + problem.what(),
                 "lower loader.gpus, raise the limits on processes and memory, or say loader.executor: cpu");
   }
 }

@@ -1,6 +1,6 @@
-// Batches on their way through GPUs: several at a time, each with memory and a CUDA stream of its own.
+// Batches on their way through GPUs: several at a time, each with memory and a GPU stream of its own.
 //
-//   InFlightBatches in_flight_batches(open_gpus(choice), options, done);  // done(in-flight batch, error): see below
+//   InFlightBatches in_flight_batches(open_gpus(choice), options, done);  // done(batch, error): see below
 //   if (InFlightBatch* in_flight = in_flight_batches.take()) {  // nullptr: all are busy, or no GPU is left
 //     in_flight->batch.begin(...); reserve and fill; in_flight->images.push_back({number, where the image goes});
 //     // seals, copies, launches, waits, in the in-flight batch's thread
@@ -23,7 +23,7 @@
 //   in-flight batches of that GPU three quarters of its memory, the library the rest. Where a GPU has none, or it
 //   fails, figures() says why, and its in-flight batches go on without: pictures planned for it come back unmade, of
 //   which refused tells how many, and why.
-// Sharing, where options.shared_bytes asks for it: a InFlightImage may name a place in buffer_ranges(GPU) of its
+// Sharing, where options.shared_bytes asks for it: an InFlightImage may name a place in buffer_ranges(gpu) of its
 //   in-flight batch's GPU, and the image is there too when it is `made`, or there alone, with its hash here. Where a
 //   GPU shares nothing figures() says why, and all else is as without.
 // Waiting: a batch that a GPU has not finished by options.timeout_ns counts as lost. With options.duty below 1 a GPU
@@ -117,7 +117,7 @@ struct InFlightBatch {
   GpuBlock upload;
   GpuBlock outputs;
   std::unique_ptr<GpuStream> stream;        // goes before the memory that it works on
-  std::unique_ptr<PictureDecoder> decoder;  // nullptr: none; goes before the CUDA stream
+  std::unique_ptr<PictureDecoder> decoder;  // nullptr: none; goes before the GPU stream
   BatchBuilder batch;
   std::vector<InFlightImage> images;  // by place
   size_t most_outputs(size_t bytes_each) const noexcept { return memory_bytes / 4 / bytes_each; }

@@ -2,7 +2,7 @@
 //
 //   colour_pixel(memory, part, unit);         // memory: of the batch (batch_layout.h); unit < part.units
 //
-// ../cuda wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of
+// cuda/ wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of
 //   the wanted size, in integers, by the arithmetic of decode/jpeg/jpeg_math.h and pixels/resample_math.h, which the
 //   CPU path is tested against too; what happens to pixels then is in pixel_kernels.h.
 // Safety: parts are made by batch_builder.h from numbers that it has checked; nothing but entropy_kernel.h and

@@ -3,7 +3,7 @@
 //
 //   McuRunPlanner mcu_runs;                                     // one per thread; keeps memory
 //   if (mcu_runs.plan(bytes, frame, index, window)) {           // else: entropy decoding stays with the CPU
-//     ... room for mcu_runs.runs of MCUs(), .bytes() and .tables() ...
+//     ... room for mcu_runs.mcu_runs(), .bytes() and .tables() ...
 //     mcu_runs.copy_bytes(room);
 //   }
 // By an index the runs of MCUs are those of decode/jpeg/indexed_rows.h: from the last restart point before a row's
@@ -15,10 +15,9 @@
 // Their bytes are copied as they are in the file, neighbouring ones in one piece.
 // Failure: plan() is false where the CPU's vector lanes would not go by the index either (restart markers, a
 //   progressive file, an index that is none of the file's or does not reach so far), and where the index asks for
-//   impossible places, or
-//   for more bytes than a run's MCUs can have: a GPU's thread ends soon, whatever the file. plan_at_restarts() is
-//   where there are none before the window's end, where one is missing or in wrong order, where fill bytes stand
-//   before one, and where intervals are too long for a thread.
+//   impossible places, or for more bytes than a run's MCUs can have: a GPU's thread ends soon, whatever the file.
+//   plan_at_restarts() is where there are none before the window's end, where one is missing or in wrong order, where
+//   fill bytes stand before one, and where intervals are too long for a thread.
 // Ownership: file and index must outlive the plan. Thread-safety: one per thread.
 #pragma once
 

@@ -2,21 +2,20 @@
 // arithmetic `fast` alone.
 //
 //   std::unique_ptr<PictureDecoder> decoder = stream->picture_decoder(options);   // Error: there is none, and why
-//   // behind what the CUDA stream was told so far, before what comes next
+//   // behind what the GPU stream was told so far, before what comes next
 //   decoder->decode(memory, pictures);
 //   for (const LibraryPicture& p : pictures) if (p.refusal != Refusal::none) ...  // the CPU makes it
 //   stream->wait(timeout_ns);                      // now the pixels of the others are there
 //
 // A picture's pixels are three planes of uint8 without gaps, of its region, at `to_at` of the in-flight batch's memory.
-// Only these files are given to it: a file whose status is known without decoding it (gpu_sample.h). The library may
-// take damage
-//   for pixels, and a status must not depend on who decodes.
+// The decoder is given only files whose status is known without decoding them (gpu_sample.h). The library may take
+//   damage for pixels, and a status must not depend on who decodes.
 // Safety: the decoder writes nothing but region.width x region.height x 3 bytes at each `to_at`; where the library
 //   reads another size from the headers than LibraryPicture says, the picture is refused before it is decoded.
 // Failure: by the picture, as a Refusal. Refusal::library says that the library is of no use from now on: decode()
 //   refuses everything behind it. GpuError where the GPU itself fails.
-// Ownership: goes before its CUDA stream. Files must stay as they are until the CUDA stream's wait() returned.
-// Thread-safety: as the CUDA stream's: one at a time.
+// Ownership: goes before its GPU stream. Files must stay as they are until the stream's wait() returned.
+// Thread-safety: as the GPU stream's: one at a time.
 #pragma once
 
 #include <cstddef>

@@ -207,7 +207,7 @@ std::vector<Section<Job>> make_job_sections() {
   keys.machinery(PENSTOCK_MEMBER(loader.gpu_entropy), one_of({"auto", "index", "never"}),
       "Whose entropy decoding of JPEG files is left to GPUs; same bytes. auto: of baseline files, which then go to "
       "the GPU as they are; index: of those that have an index; never: the threads', and coefficients go to the "
-      "gpu.");
+      "GPU.");
   keys.machinery(PENSTOCK_MEMBER(loader.cpu_fraction), number_or("auto", 0, 1),
       "Share of the images that the CPU makes though there are GPUs, chosen by a draw; same bytes. auto: the share "
       "that makes most images a second, by speeds learned while running. Default: the CPU makes what the GPUs do not "

@@ -53,7 +53,7 @@ struct ChunkWork {
   // Filled by the executor.
   struct Shared {
     size_t gpu = 0;
-    // room for all images of the chunk, one after the other; the work's owner lends it, or drops it
+    // room for all images of the chunk, one after the other; the work's owner exports it, or drops it
     BufferRange buffer_range;
   };
   std::optional<Shared> shared;  // only where one has made any

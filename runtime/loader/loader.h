@@ -7,8 +7,8 @@
 // One thread, one event loop: endpoint, executor's done queue, timers. Executors have threads of their own and know
 // nothing of the network.
 //
-//   LeaseGranted -> a free chunk buffer of the split's arena -> executor -> chunk to its receiver, ChunkDone to the
-//                                                  coordinator `-> failed: ChunkUndone, chunk buffer free again
+//   LeaseGranted -> free chunk buffer of its split -> executor -> chunk to its receiver, ChunkDone to the coordinator
+//                                                     `-> failed: ChunkUndone, chunk buffer free again
 //   ChunkBufferReturned -> chunk buffer free, ChunkBufferFree to the coordinator (its quota counts chunk buffers)
 //
 // Samples of leases are read ahead in the order of the leases (datasets/read_ahead.h). While reads are slow the loader

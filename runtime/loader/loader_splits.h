@@ -11,8 +11,7 @@
 //   asked for --collect()--> open --close()--> closed --last buffer home--> list kept for a while, buffers given back
 //                             |  ^
 //                             |  '-- the same list: buffers taken back
-//                             '--asked for again while buffers are out--> old list and buffers set aside until those
-//                                                                        are home
+//                             '--asked for again, buffers out--> old list and buffers set aside until they are home
 //
 // A split that is asked for again is looked at again, also while chunks of an iteration that ended are on their way: a
 // new list gets chunk buffers of its own, and waits for those that are out where there is no room for both.

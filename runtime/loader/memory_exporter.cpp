@@ -107,7 +107,7 @@ void MemoryExporter::lost(PeerId receiver) {
   std::erase_if(exporting_, [&](const GpuReader& reader) { return reader.receiver == receiver; });
   links_.close_all(receiver);
   // By a link nothing is read any more. What is mapped a program may read that outlives its receiver for a while; the
-  // job does not, so there is nobody to whom that memory would be lent again.
+  // job does not, so there is nobody to whom that memory would be exported again.
   for (size_t gpu = 0; gpu < options_.gpus; ++gpu) {
     BufferRanges* const buffer_ranges = executor_.buffer_ranges(gpu);
     if (buffer_ranges != nullptr) linked(receiver) ? buffer_ranges->forget(receiver) : buffer_ranges->leave(receiver);

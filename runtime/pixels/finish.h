@@ -1,5 +1,4 @@
-// The finishing pass: uint8 pixels to the tensor a network wants, in the copy that moves them into a batch's batch
-//   buffer.
+// The finishing pass: uint8 pixels to the tensor a network wants, in the copy that moves them into the batch buffer.
 //
 //   FinishSpec spec{.dtype = DType::float32, .scale = true, .normalize = true, .mean = {...}, .std = {...}};
 //   Finisher finish(spec, /*channels=*/3, height, width);

@@ -22,8 +22,8 @@ struct TrainerPlace {
   int local_world_size = 1;
   std::string master_addr = "127.0.0.1";  // the host of trainer 0
   int master_port = 29500;
-  std::string
-      receiver;  // PENSTOCK_RECEIVER: where this trainer's receiver listens, "@penstock/…" for an abstract socket
+  // PENSTOCK_RECEIVER: where this trainer's receiver listens, "@penstock/…" for an abstract socket
+  std::string receiver;
   std::string token;  // PENSTOCK_TOKEN: shown by the client when it connects
   std::string job;    // PENSTOCK_JOB: path of the job file, or its name
   // The node's GPUs for the trainers, every trainer the same list (LOCAL_RANK picks one). Nothing: leave

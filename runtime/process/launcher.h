@@ -50,7 +50,7 @@ std::map<std::string, std::string> without_later_pmix(std::map<std::string, std:
 
 // For a rank that leaves because it lost the others: ends Open MPI 4's daemon that started it (orted, which serves this
 // job alone) when that is still there after `wait_limit_s`. A node cut off in the middle of a message would keep its
-// daemon for a quarter of an hour, TCP's own wait limit; where mpirun can reach it, it goes by itself and sooner.
+// daemon for a quarter of an hour, TCP's own timeout; where mpirun can reach it, it goes by itself and sooner.
 // `parent` is a pidfd of the parent process. Any other parent is left alone.
 void end_stranded_daemon(int parent, double wait_limit_s) noexcept;
 

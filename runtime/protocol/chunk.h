@@ -6,8 +6,8 @@
 //
 // Envelope (little-endian):
 //   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
-//   u8 arithmetic (0 exact, 1 fast)   u8 compared (0, 1)   i32 first_row    i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0:
-//                                                                                        not made)
+//   u8 arithmetic (0 exact, 1 fast)   u8 compared (0, 1)   i32 first_row   i32 samples   u64 payload bytes
+//   u32 CRC-32C of the payload (0: not made)
 //   i32 GPU (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the buffer range
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
 //     4 substituted, 8 on a GPU, 16 and hashed there, 32 padding), u16 attempts, i32 source width, i32 source height,

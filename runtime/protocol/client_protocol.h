@@ -7,12 +7,13 @@
 //                               ->      ClientIteration (+ the pool's memfd, the first time)
 //   ClientNext                  ->      ClientBatch | ClientEnd | ClientFailed, whenever it is ready
 //                                       (ClientNotice may come before: "you hold all batches")
-//   ClientRelease(pool, batch buffer)  ->
-//                                       ClientExport (+ fd), ClientExportGone: memory of a loader's GPU, where the
-//                                       split
-//   ClientExportUsed(share)     ->      was opened with gpu_images; batches may have images there from then on
-//   ClientLinkAsked(share)      ->      ClientLinkOpened, now or later: where that memory is linked, before it is used
-//   ClientBufferRangesAsked(share)  ->  and before each batch's images are received from there
+//   ClientRelease(pool, batch buffer) ->
+//                                       ClientExport (+ fd), ClientExportGone: memory of a loader's GPU, only where the
+//                                       split was opened with gpu_images
+//   ClientExportUsed(exported)  ->      batches may have images there from then on
+//   ClientLinkAsked(exported)   ->      ClientLinkOpened, now or later: where that memory is linked, before it is used
+//   ClientBufferRangesAsked(exported)
+//                               ->      and before each batch's images are received from there
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
 //   ClientGoodbye               ->      a hang-up: the client has no batch any more, nor one that lies unread
@@ -26,12 +27,11 @@
 // A batch buffer, memory of one batch at the receiver, has one writer at a time:
 //
 //     free --reserve--> filling --all chunks accepted--> ready --next()--> held --release--> free
-//           (receiver)   receiver writes   nobody writes      client reads and writes
+//           (receiver)  receiver writes                  nobody writes     client reads and writes
 //
 // Memory of a batch buffer (BatchBufferLayout): int64 index[B], uint8 valid[B], uint8 substituted[B], then each field's
-// [B, ...]
-//   array, which for a bytes or text field are B rooms of its longest value (base/field_value.h);
-//   every part begins at a multiple of 64 bytes. B is the split's batch size; the last batch of an epoch may use less.
+//   [B, ...] array, which for a bytes or text field are B rooms of its longest value (base/field_value.h); every part
+//   begins at a multiple of 64 bytes. B is the split's batch size; the last batch of an epoch may use less.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,8 @@
 //   if (dumps(options)) dump_batch_buffer(options, epoch, split, pool, index);
 //
 // The images are those of the batch buffer, finished; or, with options.dump_raw, the uint8 pixels as they arrived,
-//   which begin_batch_buffer() has then kept beside it (keeps_raw). Soft labels are a further field, class numbers are always there.
+//   which begin_batch_buffer() has then kept beside it (keeps_raw). Soft labels are a further field, class numbers are
+//   always there.
 // Among the receivers of one replica only the one that is counted writes, since all get the same batches.
 // Thread-safety: the receiver's event loop alone. Ownership: nothing is kept. Failure: Error(runtime) naming the file;
 //   the batch must then not be delivered, or a job would be taken for whole whose dump is not.

@@ -37,7 +37,7 @@ struct BatchBuffer {
   std::vector<int64_t> labels;                 // class numbers, also where soft ones are delivered
   Draws draws;                                 // of the batch, where it is mixed
   std::vector<std::vector<uint8_t>> raw;       // by field: uint8 images before finishing, where a dump wants them
-  std::vector<HeldBufferRange> buffer_ranges;  // lent
+  std::vector<HeldBufferRange> buffer_ranges;  // exported by loaders
   std::vector<ClientBufferRange> on_gpus;      // samples whose images are in those, and not here
   std::string problem;                         // a sample that fails the job when the batch is delivered
   std::string remedy;                          // where it is not that of unusable samples

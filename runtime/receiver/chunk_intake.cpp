@@ -108,7 +108,7 @@ void check_crc(const ChunkHeader& header, PeerId sender, std::span<const std::by
 }
 
 // Neighbours together.
-void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share,
+void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t exported,
                        BatchBuffer& batch_buffer) {
   const uint64_t each = header.buffer_range->bytes / static_cast<uint64_t>(header.samples);
   bool goes_on = false;
@@ -119,7 +119,7 @@ void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHead
     }
     if (!goes_on) {
       batch_buffer.on_gpus.push_back(
-          {share, header.first_row + i, 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
+          {exported, header.first_row + i, 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
     }
     ++batch_buffer.on_gpus.back().samples;
     batch_buffer.on_gpus.back().bytes += each;
@@ -159,7 +159,7 @@ bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept
 
 ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
                        int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
-                       std::span<const std::byte> payload, std::optional<int32_t> share) {
+                       std::span<const std::byte> payload, std::optional<int32_t> exported) {
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(batch_buffer_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
   PayloadView view(split, records, payload);
@@ -172,16 +172,16 @@ ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expec
       header.payload_bytes == payload.size() && view.fits() &&
       (!header.buffer_range ||
        header.buffer_range->bytes == static_cast<size_t>(header.samples) * split.raw_fields[0].bytes_per_sample()) &&
-      (view.absent() == 0 || (share && split.raw_fields.size() == 2)) &&
+      (view.absent() == 0 || (exported && split.raw_fields.size() == 2)) &&
       std::none_of(records.begin(), records.end(),
                    [](const SampleRecord& one) { return one.pixel_hash && !one.on_gpu; });
   if (!fits) does_not_fit(expected.sender);
   check_crc(header, expected.sender, payload);
   view.read();
   batch_buffer.chunk_taken[chunk] = true;
-  if (share) {
-    batch_buffer.buffer_ranges.push_back({expected.sender, *header.buffer_range, *share});
-    add_images_on_gpu(records, header, *share, batch_buffer);
+  if (exported) {
+    batch_buffer.buffer_ranges.push_back({expected.sender, *header.buffer_range, *exported});
+    add_images_on_gpu(records, header, *exported, batch_buffer);
   }
   const bool soft = split.pipeline().soft_classes() > 0;
   std::byte* base = pool.batch_buffer_data(static_cast<size_t>(batch_buffer_index));
@@ -195,7 +195,7 @@ ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expec
     auto bytes = content.begin();
     for (size_t f = 0; f < split.raw_fields.size(); ++f) {
       if (f == 1 || (f == 0 && elsewhere(record))) continue;
-      if (f > 0 || !share || !record.on_gpu)
+      if (f > 0 || !exported || !record.on_gpu)
         take_field(split, f, *bytes, base + pool.layout.fields[f], at, batch_buffer);
       ++bytes;
     }

@@ -3,7 +3,7 @@
 //   if (!wanted(batch_buffer, header)) drop;                           // late or repeated: contents are equal anyway
 //   // Error(peer_lost) where it does not fit
 //   take_chunk(split, iteration, pool, batch_buffer_index, header, records, payload);
-//   take_chunk(…, payload, share);             // images that are in the memory of a loader's GPU stay there
+//   take_chunk(…, payload, exported);          // images that are in the memory of a loader's GPU stay there
 //   ChunkHashes twice = hash_chunk(split, iteration, header, records, payload);   // of one that is only to be compared
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay
@@ -43,7 +43,7 @@ using ChunkHashes = std::vector<Sum128>;
 
 ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
                        int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
-                       std::span<const std::byte> payload, std::optional<int32_t> share = {});
+                       std::span<const std::byte> payload, std::optional<int32_t> exported = {});
 
 // Error(peer_lost) where the payload is not what the header says.
 ChunkHashes hash_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, const ChunkHeader& header,

@@ -54,7 +54,7 @@ class ClientConnections {
   int pid(int connection) const;          // 0: cannot be seen from here
   bool living(int connection) const;      // neither hung up nor ended, asked of the kernel
 
-  // Clients see a hang-up at once instead of waiting for nobody; later ones that connections are refused.
+  // Clients see a hang-up at once instead of waiting for nobody; later ones are refused.
   void hang_up() noexcept;
   // The same for all but the given ones; their splits and streams end as if they had hung up themselves.
   void dismiss(const std::set<int>& except);

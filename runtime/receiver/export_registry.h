@@ -7,7 +7,7 @@
 //   exports.read_by(connection, program);
 //   // it has one open, or no more; the loader is notified of it
 //   exports.used(connection, client_export_used);
-//   // else the chunk's chunk buffer has the bytes
+//   // nothing: the chunk buffer has the bytes
 //   if (auto exported = exports.keep(connection, loader, buffer_range, …)) …
 //   exports.give_back(loader, buffer_range, exported);      // read; or not wanted, and then of no exported memory
 //   exports.read_till_end(connection, loader, buffer_range, exported); // of a batch that it held when it hung up

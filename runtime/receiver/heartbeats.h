@@ -9,7 +9,7 @@
 // Which process reports to which, and which one misses it (Alive, protocol/messages.h):
 //
 //   coordinator's receiver ──Alive──▶ every other receiver and loader  misses: the other receivers
-//   any other receiver  ──Alive──▶ the coordinator                 misses: the coordinator, with twice the wait limit
+//   any other receiver     ──Alive──▶ the coordinator                  misses: the coordinator, after twice the limit
 //
 // Loaders are not missed here: the balancer has their heartbeats and leases. A trainer's rank that is gone without a
 //   word would be waited for by the other trainers' programs for ever, and one that lost the coordinator would wait for

@@ -6,7 +6,7 @@
 //   iterations.begin(connection, iterate);
 //   iterations.ready(lease_stream_ready);   // the coordinator's answer: now it is told for which steps there is room
 //   iterations.next(connection, client_next);  // answered with a batch, the end or a failure, whenever that is there
-//   // a chunk into its batch buffer; then iterations.serve(lease stream): perhaps next() waits
+//   // a chunk into its batch buffer; then iterations.serve(stream): perhaps next() waits
 //   iterations.take(header, records, chunk);
 //   iterations.release(connection, client_release);  // a batch buffer back from the program
 //   iterations.stop(connection, client_stop);

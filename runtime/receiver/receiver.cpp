@@ -296,9 +296,10 @@ class Receiver::Impl final : private ReceiverMessenger {
   bool is_loader(PeerId peer) const { return coordinator_ ? !is_receiver(peer) : peer != options_.coordinator; }
   std::string name_of(PeerId peer) const { return name_of_rank(options_, peer); }
 
-  // ---- the end (receiver_shutdown.h)
-  // ------------------------------------------------------------------------------------ Iterations that are open end
-  // here, and stand in the report so. Who asked for the end is kept: the answer is the hang-up at the end.
+  // ---- the end (receiver_shutdown.h) ---------------------------------------------------------------------------
+
+  // Iterations that are open end here, and stand in the report so. Who asked for the end is kept: the answer is the
+  // hang-up at the end.
   void leave_serving() {
     if (end_.finished()) return;
     clients_.dismiss(asked_to_end_);

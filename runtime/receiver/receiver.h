@@ -19,7 +19,7 @@
 //   receiver_statistics.h                                  what went through, for reports and progress
 //   receiver_messenger.h                                   what all of these send goes out by this
 //
-// A chunk's chunk buffer is released as soon as it is copied, or dropped, which is all a loader waits for.
+// A chunk buffer is released as soon as its chunk is copied, or dropped, which is all a loader waits for.
 //
 // Failure: trouble of one lease stream is reported to its client; losing the coordinator ends run() with
 //   Error(peer_lost). What else a receiver cannot live with ends the job by name where it is `whole_job`'s, and

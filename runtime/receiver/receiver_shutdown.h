@@ -9,7 +9,7 @@
 //
 //   working --finish(), once--------------------------> finished --Goodbye--> ended
 //      |  '--serving_ends(): its programs are sent away--^                      ^
-//      '--fail()--> failed: the others are sent the reason, this receiver waits for -----------'
+//      '--fail()--> failed: the others are sent why, this receiver waits for ---'
 //
 // Trainer 0's receiver of a whole job decides for all when it is over: it keeps the JobShutdown (job_shutdown.h), and
 //   its own Goodbye comes from there at once; the others' comes as a message. Under the program's own threads (not

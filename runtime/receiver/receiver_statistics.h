@@ -11,9 +11,8 @@
 //   record.client_json(connection, its_open_ranges); // what one client's DataLoader got of it
 //
 // Invariant: a batch is in the figures, in the hashes and in the list of unusable samples, or in none of them; it
-//   enters
-//   when next() is answered with it. A chunk is counted when it arrives, whatever becomes of it: received_bytes and
-//   chunks_by_transport say what the transports did, dropped_chunks how much of it was in vain.
+//   enters when next() is answered with it. A chunk is counted when it arrives, whatever becomes of it: received_bytes
+//   and chunks_by_transport say what the transports did, dropped_chunks how much of it was in vain.
 // Thread-safety: the receiver's event loop alone. Failure: none.
 #pragma once
 

@@ -10,16 +10,16 @@
 // `apply` computes windows backwards from the output, so that only the source pixels the result depends on are decoded
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
 // With arithmetic `fast`, JPEG files whose first resize shrinks them to half or less are decoded at 1/2, 1/4 or 1/8
-// (reduction.h); draws, statuses of geometry and everything behind the resize stay.
+// (reduction.h); draws, what geometry refuses, and everything behind the resize stay.
 // A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction. So is
 // a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass. What
 // stands behind them, MixUp and CutMix, is for whoever has a finished batch: mix().
 // In the steady state nothing is allocated: buffers live in Scratch and only grow, until Scratch::let_large_go();
 //   draw() allocates its Draws.
-// Failure: what depends on the sample is a Status: a crop that does not fit, an intermediate image above the decode
-//   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
-//   size. Error(config): the constructor, naming the transform and the parameter.
+// Failure: what depends on the sample is a SampleStatus: a crop that does not fit, an intermediate image above the
+//   decode limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a
+//   wrong size. Error(config): the constructor, naming the transform and the parameter.
 // Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several.
 // Immutable after construction, so one Pipeline serves all threads; each thread brings its own Scratch.
 #pragma once

@@ -453,8 +453,7 @@ class World {
     }
   }
 
-  // ---- receivers
-  // ------------------------------------------------------------------------------------------------------
+  // ---- receivers --------------------------------------------------------------------------------------------------
   void report(size_t p, const Event& event, LoaderId loader = -1, int life = 0) {
     Receiver& receiver = receivers_[p];
     receiver.last_arrival = std::max(receiver.last_arrival, now_ + (p == 0 ? 0 : pick(0, 20) * kMs));

@@ -1,6 +1,5 @@
 // The client's side of the conversation with a receiver that has said everything in advance: whose answer is whose, how
-//   long
-// is waited, and what goes back. One thread, one pair of sockets.
+// long is waited, and what goes back. One thread, one pair of sockets.
 #include "runtime/client/client_session.h"
 
 #include <doctest/doctest.h>

@@ -218,7 +218,7 @@ TEST_CASE("sizes, shapes and encodings are spread as photos' are") {
   std::map<std::string, int> samplings;
   std::set<std::pair<int, int>> extents;
   int progressive = 0;
-  int oriented = 0;
+  int portraits = 0;
   int64_t bits = 0;
   int64_t pixels = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -227,7 +227,7 @@ TEST_CASE("sizes, shapes and encodings are spread as photos' are") {
     sizes.push_back(picture.size());
     ++samplings[header.sampling];
     progressive += header.progressive;
-    oriented += header.height > header.width;
+    portraits += header.height > header.width;
     extents.insert({header.width, header.height});
     bits += static_cast<int64_t>(picture.size()) * 8;
     pixels += int64_t{header.width} * header.height;
@@ -257,7 +257,7 @@ TEST_CASE("sizes, shapes and encodings are spread as photos' are") {
   CHECK(samplings["1x2"] > 3);
   CHECK(samplings["grey"] > 1);
   CHECK(progressive > 3);
-  CHECK(oriented > count / 8);
-  CHECK(oriented < count / 2);
+  CHECK(portraits > count / 8);
+  CHECK(portraits < count / 2);
   CHECK(extents.size() > 100);
 }

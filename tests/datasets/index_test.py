@@ -133,7 +133,7 @@ def test_restart_points():
             job = write_job(top, dataset)
             return json.loads(penstock("bench", job, "--json", "--seconds=0.3"))["jpeg_indexed"]
 
-        assert ", restart points for 0" in index(top, indexed, "--no-entry-points")
+        assert ", restart points for 0" in index(top, indexed, "--no-restart-points")
         assert entered(indexed) == 0
         assert ", restart points for 0" not in index(top, indexed)
         assert entered(indexed) > 0 and entered(plain) == 0

@@ -1,5 +1,5 @@
 """examples/train_huggingface.py: every sample once an epoch, finite losses, alone and under mpirun; accumulation of more
-batches than the loader exports, and going on from a checkpoint in mid-epoch."""
+batches than the loader lends, and going on from a checkpoint in mid-epoch."""
 
 import collections
 import json

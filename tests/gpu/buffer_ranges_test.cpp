@@ -55,7 +55,7 @@ TEST_CASE("one consumer cannot have it all, however slowly it reads") {
   const auto most = [&](BufferRanges::Consumer whose) {
     size_t taken = 0;
     while (const auto buffer_range = buffer_ranges.take(1024, whose)) {
-      // filled or lent: it counts as its
+      // filled or exported: it counts as its
       if (taken++ % 2 == 0) CHECK(buffer_ranges.export_range(buffer_range->id, whose));
     }
     return taken;
@@ -139,7 +139,7 @@ TEST_CASE("images outside of the shared memory are not looked at") {
   CHECK_THROWS_AS(gpu->open_exported(UniqueFd(::dup(exported->fd())), 100'000), Error);
 }
 
-TEST_CASE("whatever is taken, lent and given back, no two buffer ranges meet, and in the end all is free") {
+TEST_CASE("whatever is taken, exported and given back, no two buffer ranges meet, and in the end all is free") {
   const auto seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);

@@ -92,8 +92,8 @@ TEST_CASE("a link that dies under a batch: an error by name, and the GPU goes on
   CHECK(batch.tensor == batch.wanted);
 }
 
-// A CUDA stream as of a GPU whose sender is dead: it is not done before its links have ended.
-TEST_CASE("a CUDA stream that hangs for a link's sake is freed by ending the link, in bounded time") {
+// A stream as of a GPU whose sender is dead: it is not done before its links have ended.
+TEST_CASE("a stream that hangs for a link's sake is freed by ending the link, in bounded time") {
   LinkedBatch batch;
   class Hanging final : public GpuLink {
    public:

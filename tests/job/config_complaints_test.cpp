@@ -313,7 +313,7 @@ TEST_CASE("carets stand right below tabs, accents, wide letters and in long line
         "    1 | roles: {\ttrainers: x}\n"
         "      |         \t          ^");
   CHECK(complaint(with_split("{name: \"caf\u00e9 \u65e5\u672c\", seed: x,\n") + "}") != "accepted");
-  // Columns count characters, the caret counts chunk buffers: a wide letter takes two.
+  // Columns count characters, the caret counts columns of the terminal: a wide letter takes two.
   CHECK(
       complaint(
           "{name: \"\u00e9\u65e5\", seed: x, splits: {t: {dataset: {folder: /d}, pipeline: [RandomVerticalFlip]}}}") ==

@@ -43,7 +43,7 @@ PHRASES = [
     (r"\bPatience\b|\bpatience\.h\b", "WaitDeadline"), (r"\b(CardLanes?|card_lanes)\b", "InFlightBatches"),
     (r"\b(Passes|passes_test|pass_answers|PassAnswers)\b(?=[ :;({&_.]|\.h)(?<!Both Passes)", "Iterations"),
     (r"\b(?:a|each|every|new|next|this|that) pass (?:over (?:a|an|the) (?:split|epoch)|is a new epoch|ends|begins)\b", "iteration"),
-    (r"\b(learnt|Learnt)_?index|\bentry[ _]points?\b|\bEntryPoint\b", "learned restart index, restart points"),
+    (r"\b(learnt|Learnt)_?index|\bentry[ _-]points?\b|\bEntryPoint\b", "learned restart index, restart points"),
     (r"\"not mine\"|: not mine\b|\blibrary_would_stop_quietly\b", "not supported: fall back; without a warning"),
     (r"\b(Naps|naps\.h|PieceLender|piece_lender|CardPieces|card_pieces|CardShares|card_shares)\b",
      "PollingBackoff, MemoryExporter, BufferRanges, ExportRegistry"),
@@ -94,7 +94,7 @@ def files():
 def test_old_words_are_found():
     """Else the test would pass on anything."""
     for base, line in (("job.h", "  int cards = 1;"), ("port.h", "class Port {"), ("x.cpp", "  SlotPool pool;"), ("README.md", "a card decodes"),
-                       ("decoder.h", "const DecodeWish& wish"), ("a.py", '"PENSTOCK_CARDS": "host"'), ("b.h", "// the learnt index"),
+                       ("decoder.h", "const DecodeWish& wish"), ("a.py", '"PENSTOCK_CARDS": "host"'), ("b.h", "// the learnt index"), ("d.cpp", '"--no-entry-points"'),
                        ("c.h", "// Whoever makes a batch, it never changes what is in it"), ("shm.cpp", "// a cell's bytes")):
         assert complaints_of(base, line), (base, line)
     for base, line in (("trainer.h", "// A TCP port that is free"), ("csv_reader.h", "// Cells are separated by commas"), ("resample.h", "// both passes"),

@@ -727,7 +727,7 @@ TEST_CASE("where an in-flight batch's thread cannot be had, it is said") {
     said = error.message();
   }
   REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
-  CHECK(said.starts_with("cannot start 200 threads for gpus: "));
+  CHECK(said.starts_with("cannot start 200 threads for GPUs: "));
 }
 #endif
 

@@ -1,6 +1,5 @@
 // To whom a loader offers its GPUs' memory, whose chunks it shares there, and what becomes of buffer ranges: without
-//   GPUs' work,
-// sockets or threads.
+// GPUs' work, sockets or threads.
 #include "runtime/loader/memory_exporter.h"
 
 #include <doctest/doctest.h>

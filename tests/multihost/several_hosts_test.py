@@ -44,8 +44,8 @@ def check_same(count, per_host, loaders, overrides):
     return result
 
 
-def ways(report):
-    """(host of the receiver, its chunks by transport), by trainer."""
+def chunks_by_transport(report):
+    """{transport: chunks}, by trainer."""
     return [rank["chunks_by_transport"] for rank in report["ranks"] if rank["role"] == "trainer"]
 
 
@@ -62,11 +62,11 @@ def test_one_stream():
                 for transport in ("auto", "mpi")]
     for count, per_host, loaders, transport in rows:
         result = check_same(count, per_host, loaders, [f"transport={transport}"])
-        trainer_starts = ways(result.report)
-        assert len(trainer_starts) == count * per_host
+        transports_used = chunks_by_transport(result.report)
+        assert len(transports_used) == count * per_host
         # Between hosts MPI alone; within one shared memory, unless the job says otherwise.
-        seen = {name for way in trainer_starts for name in way}
-        assert seen == ({"mpi", "shm"} if transport == "auto" else {"mpi"}), trainer_starts
+        seen = {name for chunks in transports_used for name in chunks}
+        assert seen == ({"mpi", "shm"} if transport == "auto" else {"mpi"}), transports_used
         rows_of_table = table(result.stderr)
         each = per_host + loaders
         assert [row[:2] for row in rows_of_table] == [(f"host{r // each}", r) for r in range(count * each)]

@@ -425,8 +425,8 @@ def test_a_folder_named_like_a_picture():
 
 
 def test_a_file_that_vanishes_in_the_middle():
-    # An error of the environment, not a status of a sample: tried again elsewhere, then the job fails by name, under
-    # either on_error. Another trainer's program removes the file when the first batch has come.
+    # An error of the environment says nothing about the sample: tried again elsewhere, then the job fails by name,
+    # under either on_error. Another trainer's program removes the file when the first batch has come.
     for ranks, on_error in ((0, "fail"), (3, "fail"), (4, "substitute")):
         case = Case()
         remove = ("import os, subprocess, sys\n"
@@ -478,8 +478,8 @@ def failing_file():
 
 
 def test_a_file_whose_read_fails():
-    # Not a status of a sample, so nothing stands in for it; tried again, then the job fails and names the file. With
-    # two loaders and two trainers: in the middle of everybody's work.
+    # It says nothing about the sample, so nothing stands in for it; tried again, then the job fails and names the file.
+    # With two loaders and two trainers: in the middle of everybody's work.
     target, problem = failing_file()
     for ranks, on_error in ((0, "fail"), (3, "substitute"), (4, "fail"), (4, "substitute")) if FULL else (
             (0, "substitute"), (4, "substitute")):

@@ -1,8 +1,7 @@
 // Training programs in small, one a way of using the client, for tests: interplay_test.py and others say what to
 // expect.
 //
-//   patterns MODE JOB.yaml OUT.json [key.sub=value ...]      writes what it saw, and the receiver's figures, to
-//                                                            OUT.json
+//   patterns MODE JOB.yaml OUT.json [key.sub=value ...]   writes what it saw, and the receiver's figures, to OUT.json
 //   ("%r" in OUT.json becomes the trainer's rank)
 #include <unistd.h>
 
@@ -91,7 +90,7 @@ std::string break_off(Arguments& a) {
   return train.stats_json();
 }
 
-// Two passes over the same split at once, in step with each other.
+// Two iterations over the same split at once, in step with each other.
 std::string two_iterators(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
   auto one = train.begin_at(0, 0);

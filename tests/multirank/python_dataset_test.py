@@ -242,7 +242,7 @@ def test_a_sample_that_always_crashes():
     assert "sample 17 was given up after 2 workers" in result.stderr and "exited with status 9" in result.stderr, result.log
 
 
-def test_an_exception_is_the_status_of_a_sample():
+def test_an_exception_makes_the_sample_bad():
     with no_leftovers() as env:
         result = run_job(job, ranks=2, overrides=with_faults({17: "raise"}), env=env)
     assert result.code == 4, result.log

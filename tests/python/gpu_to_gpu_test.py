@@ -196,7 +196,7 @@ with open(os.path.join(folder, os.environ["RANK"]), "w") as file:
 
 
 def test_under_mpirun_and_when_a_loader_dies():
-    """Two trainers' programs, two loaders. What a loader's GPU had lent before it was killed stays readable."""
+    """Two trainers' programs, two loaders. What a loader's GPU had exported before it was killed stays readable."""
     if shutil.which("mpirun") is None:
         return
     made, overrides = {}, [f"{key}={value}" for key, value in ON_GPUS.items()]
@@ -217,14 +217,15 @@ def test_under_mpirun_and_when_a_loader_dies():
         batches = [json.load(open(os.path.join(top, str(rank)))) for rank in range(2)]
         copied, received = (sum(figures) for figures in zip(*(one.pop() for one in batches)))
         receivers = sum(rank.get("images_on_gpus", 0) for rank in report["ranks"])
-        lent = [gpu["shared"]["exported_chunks"] for rank in report["ranks"] if rank["role"] == "loader"
-                for gpu in rank["gpus"]["list"] if "shared" in gpu]
-        print(f"  {how}: {receivers} images from GPUs, chunks lent {lent}", flush=True)
+        exported = [gpu["shared"]["exported_chunks"] for rank in report["ranks"] if rank["role"] == "loader"
+                    for gpu in rank["gpus"]["list"] if "shared" in gpu]
+        print(f"  {how}: {receivers} images from GPUs, chunks exported {exported}", flush=True)
         if how in ("host", "mpi"):
-            assert copied == received == receivers == sum(lent) == 0, (copied, received, receivers, lent)
+            assert copied == received == receivers == sum(exported) == 0, (copied, received, receivers, exported)
         else:
             ours, others = (received, copied) if how == "linked" else (copied, received)
-            assert ours == receivers * 3 * 64 * 64 > 0 and sum(lent) > 0 and others == 0, (copied, received, receivers, lent)
+            assert ours == receivers * 3 * 64 * 64 > 0 and sum(exported) > 0 and others == 0, (
+                copied, received, receivers, exported)
         made[how] = batches, hashes_of(report)
     assert made["shm"] == made["host"]
     assert made["kill"] == made["linked"] == made["host"]

@@ -328,7 +328,7 @@ TEST_CASE("a waiting caller is asked, and may come back") {
   const Bytes large = photo(1500, 1500, 6);
   std::vector<EncodedImage> views(150, {large, std::nullopt, 0, 0});
   PendingImages pending = preprocess.submit(views);
-  CHECK_THROWS_AS(pending.wait([] { throw std::runtime_error("no wait limit"); }), std::runtime_error);
+  CHECK_THROWS_AS(pending.wait([] { throw std::runtime_error("enough waited"); }), std::runtime_error);
   CHECK(pending.wait().num_good() == 150);
 }
 

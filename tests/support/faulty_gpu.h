@@ -7,7 +7,7 @@
 //   faults->most_bytes = 4 << 20;                // larger allocations fail
 //   faults->most_shared_bytes = 0;               // larger shares fail, as where a driver knows none
 //   faults->slow_ms = 50;                        // longer, every batch
-//   faults->busy = [] { return true; };          // its CUDA streams are never done
+//   faults->busy = [] { return true; };          // its streams are never done
 #pragma once
 
 #include <atomic>
@@ -29,9 +29,9 @@ class GpuFaults {
   std::atomic<size_t> most_bytes = SIZE_MAX;
   std::atomic<size_t> most_shared_bytes = SIZE_MAX;
   std::atomic<int> slow_ms = 0;
-  std::function<bool()> busy;  // set before there are CUDA streams
+  std::function<bool()> busy;  // set before there are streams
 
-  // Of a CUDA stream's calls, waits too.
+  // One of a stream's calls; waits are calls too.
   void call(const GpuInfo& info) {
     MutexLock lock(mutex_);
     if (!armed_ || left_-- > 0) return;

@@ -300,7 +300,7 @@ TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its chunk buf
     return net.all<ChunkBufferReturned>(1).size() >= 5 && !net.all<PeerLost>(1).empty() &&
            !net.all<PeerLost>(2).empty();
   }));
-  // Whatever is sent now is dropped; a chunk's chunk buffer comes straight back.
+  // Whatever is sent now is dropped; a chunk buffer comes straight back.
   net.ends[1]->send(0, message_of(100, 1));
   net.ends[1]->send_chunk(0, {}, {1, 5}, 100);
   net.ends[1]->release(0, 77);

@@ -4,7 +4,7 @@
 //
 //   if (peers did anything) backoff.moved(clock.now());
 //   if (this rank sent anything) backoff.sent(clock.now());
-//   // backoff.order_wakes(): or until an order comes
+//   // so long; or until an order comes, where backoff.order_wakes()
 //   sleep(backoff.next(requests_that_only_calls_move_on, clock.now()));
 //
 // While requests are under way that only MPI calls move on, sleeps double from 20 to 200 us, and what a TCP socket

@@ -9,12 +9,12 @@
 // Trust: the other end must be the same user and know the job's token; what it announces is checked against its arena.
 //
 // Packets, each beginning with a kind byte (integers little-endian):
-//   1 hello    i32 rank, text token                      the first packet of who connected
+//   1 hello    i32 rank, text token                            the first packet of who connected
 //   2 message  the bytes (+ fd, with those that have one)
-//   3 arena    u32 id, u64 bytes, u64 chunk_buffer_bytes  + fd  before the arena's first chunk
+//   3 arena    u32 id, u64 bytes, u64 chunk_buffer_bytes  + fd   before the arena's first chunk
 //   4 chunk    u32 arena, u32 chunk buffer, u64 bytes, envelope
 //   5 release  u32 arena, u32 chunk buffer
-//   6 forget   u32 arena                                 its chunk buffers are all released: unmap it
+//   6 forget   u32 arena                                       its chunk buffers are all released: unmap it
 #pragma once
 
 #include <map>

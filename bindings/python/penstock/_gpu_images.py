@@ -1,9 +1,9 @@
 """Images that come raw, as the uint8 bytes of the loaders, and are finished (ToDtype, Normalize, layout) on a CUDA device.
 
     images = GpuImages(native_loader.finisher())
-    with torch.cuda.stream(CUDA stream):
-        tensor, kept = images.start(source, device, CUDA stream)  # uint8 [n, 3, h, w] of the host
-        images.wait()                                         # `kept` may go
+    with torch.cuda.stream(stream):
+        tensor, kept = images.start(source, device, stream)  # uint8 [n, 3, h, w] of the host
+        images.wait()                                        # `kept` may go
 
 A quarter of float32's bytes are copied, and the CPU writes none of them; the bytes are the CPU's. Where the device cannot
 be used the CPU finishes, from then on, with a RuntimeWarning. The GPU's memory for it is bounded

@@ -25,7 +25,7 @@ A transform `{Python: {function: "package.module:name"}}` is called as `name(ima
                     word 2  epoch                         word 3  position of the transform in the pipeline
 and returns a uint8 array of the same shape.
 
-Which exceptions are a status of the sample, the same wherever it is tried, so that `on_error` of the job applies: all,
+Which exceptions make the sample bad, the same wherever it is tried, so that `on_error` of the job applies: all,
 except those that say something about the machine (`MemoryError`, `ImportError`, `OSError`), which are retried elsewhere
 and then end the job. An OSError without an errno that was raised by Pillow (or is plain `OSError`) is about the picture.
 """

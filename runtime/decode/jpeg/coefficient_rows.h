@@ -4,7 +4,8 @@
 //   if (rows.read_frame(bytes, header, limits.max_scans, frame)) ...        // headers only
 //   bool supported = rows.with_lanes_or_without([&](bool lanes) {
 //     bool supported = rows.begin(bytes, frame, index, window, lanes, notes);  // mcu_window.h
-//     for (int row = window.first_row; supported && row < window.end_row; ++row) supported = rows.read_row(row, target);
+//     for (int row = window.first_row; supported && row < window.end_row; ++row)
+//       supported = rows.read_row(row, target);
 //     return supported && rows.finish();
 //   });
 //

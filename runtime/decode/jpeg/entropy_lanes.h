@@ -86,8 +86,8 @@ class LaneLog {
     return {words[lane], rest & 0x00FFFF80, rest & 127, rest >> 24 << 2};
   }
 
-  // For decode_lanes(): place for every lane's bit, then as many of the rest, block | next | turn / 4 << 24; nullptr:
-  // full.
+  // For decode_lanes(): place for every lane's bit, then as many of the rest, block | next | mcu_block / 4 << 24;
+  // nullptr: full.
   uint32_t* add() noexcept { return used_ < room_ ? words_.data() + 2 * lanes_ * used_++ : nullptr; }
 
  private:

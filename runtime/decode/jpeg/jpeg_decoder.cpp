@@ -84,7 +84,7 @@ enum class Outcome { done, bad, start_over };
 enum class LibraryMode {
   region,     // only what the box needs; starts over at anything irregular
   reference,  // rows 0 to the box's last
-  // the same and beyond, to where the judged rows cannot but be without warnings too; starts over at anything irregular
+  // the same and beyond, to where the judged rows cannot give a warning either; starts over at anything irregular
   no_warnings,
   judge,     // rows 0 to the last that is judged, and no pixels
   tolerant,  // rows 0 to the box's last, whatever they say

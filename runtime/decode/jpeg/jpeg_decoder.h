@@ -18,8 +18,8 @@
 // At 1/2, 1/4 and 1/8 there are the own way and the reference, which is libjpeg-turbo's scaled decode (scale_denom):
 // the same bytes by both. A scaled decode may need other rows of the file than the same pixels at full size, by one row
 // of MCUs or so. Where the status is to be that of full size (DecodeOptions::judged), both read on until neither could
-// have met anything; a file that is not without warnings so far is judged by the reference at full size, and what is
-// good then is decoded whatever the scaled decode would say.
+// have met anything; a file that has given a warning so far is judged by the reference at full size, and what is good
+// then is decoded whatever the scaled decode would say.
 // Thread-safety: one per thread. Failure: SampleStatus; Error(runtime) when memory runs out.
 #pragma once
 

@@ -3,7 +3,7 @@
 //   LaneRefill rest;
 //   rest.feed_all(feeder);
 //   while (rest.busy != 0) {
-//     ... load, decode until `ended` lanes are through, store bit, block, next and turn ...
+//     ... load, decode until `ended` lanes are through, store bit, block, next and mcu_block ...
 //     rest.feed_ended(feeder, ended, failed);
 //   }
 //

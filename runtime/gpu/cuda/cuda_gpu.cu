@@ -1,6 +1,6 @@
-// A GPU by CUDA: the kernels of ../gpu in grids, and memory, copies and waiting.
+// A GPU by CUDA: the kernels of ../kernels.h in grids, and memory, copies and waiting.
 //
-// Compiled to libpenstock_cuda.so (README.md here). nvJPEG is for other files, nvjpeg_*.
+// Compiled to libpenstock_cuda.so (../README.md). nvJPEG is for other files, nvjpeg_*.
 #include <cuda_runtime.h>
 
 #include <algorithm>

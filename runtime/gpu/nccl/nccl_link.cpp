@@ -12,7 +12,7 @@ constexpr std::chrono::microseconds kLook{100'000};     // for errors, while not
 constexpr std::chrono::microseconds kPollInterval{50};  // while a call is in progress
 
 GpuError failed(const std::string& why) {
-  return {GpuFault::failed, "a link between gpus: " + why};
+  return {GpuFault::failed, "a link between GPUs: " + why};
 }
 
 }  // namespace

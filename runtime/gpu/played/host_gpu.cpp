@@ -20,7 +20,7 @@
 namespace penstock {
 namespace {
 
-// Decodes at once, and lets the CUDA stream put the pixels into their place.
+// Decodes at once, and lets the stream put the pixels into their place.
 class HostDecoder final : public PictureDecoder {
  public:
   using Later = std::function<void(std::function<void()>)>;

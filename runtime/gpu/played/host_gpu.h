@@ -3,7 +3,7 @@
 //   std::unique_ptr<Gpu> gpu = open_host_gpu(0, memory_bytes);
 //
 // For tests, and for looking at what a GPU would be asked (PENSTOCK_GPUS=host): much slower than the CPU path.
-// A CUDA stream does nothing before wait(), so memory that changes too early gives wrong pixels, as on a GPU.
+// Its stream does nothing before wait(), so memory that changes too early gives wrong pixels, as on a GPU.
 // What it shares is a memfd, which other processes read through a mapping that cannot write; its links are sockets
 //   (host_link.h).
 // Its library (picture_decoder.h) is the CPU's decoder, which gives the bytes of arithmetic `exact`; a HostLibrary

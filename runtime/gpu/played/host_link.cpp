@@ -24,7 +24,7 @@ namespace penstock {
 namespace {
 
 GpuError failed(const std::string& why) {
-  return {GpuFault::failed, "a link between gpus: " + why};
+  return {GpuFault::failed, "a link between GPUs: " + why};
 }
 
 class HostLink final : public GpuLink {
@@ -77,7 +77,7 @@ class HostLink final : public GpuLink {
     if (state() == LinkState::failed) throw failed(failure());
     auto* const ours = dynamic_cast<HostStream*>(&stream);
     if (ours == nullptr) {
-      throw Error(ErrorKind::usage, "a link between GPUs that are this CPU receives in their CUDA streams alone");
+      throw Error(ErrorKind::usage, "a link between GPUs that are this CPU receives in their streams alone");
     }
     ours->later(
         [this, to, bytes] {
@@ -152,7 +152,7 @@ class HostLink final : public GpuLink {
   const LinkEnd end_;
   const LinkTimeouts timeouts_;
   UniqueFd stop_;
-  UniqueFd socket_;  // of the sender's thread, or of whoever waits for the receiver's CUDA streams
+  UniqueFd socket_;  // of the sender's thread, or of whoever waits for the receiving end's streams
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -5,8 +5,8 @@
 //   auto way = open_host_link(id, LinkEnd::sender, options);       // both on one machine, in any two processes
 //
 // The id is the name of a Unix-domain socket of the abstract namespace, so nothing is left behind. What is received is
-//   read in the CUDA stream, when that is waited for. As with GPUs, a CUDA stream never fails for its link's sake: it
-//   ends, and the link says that it has failed.
+//   read in the GPU's stream, when that is waited for. As with GPUs, a stream never fails for its link's sake: it ends,
+//   and the link says that it has failed.
 // Thread-safety, ownership, failure: as gpu_link.h.
 #pragma once
 

@@ -69,7 +69,7 @@ bool receive(PacketSocket& socket, Word& word) {
   return true;
 }
 
-// The loader's side: makes chunks on its GPU, and lends them.
+// The loader's side: makes chunks on its GPU, and exports them.
 class Exporter {
  public:
   Exporter(PacketSocket& socket, size_t buffer_ranges)
@@ -145,14 +145,14 @@ int read_all_chunks(PacketSocket& socket) {
   }
   return 0;
 }
-int lend_until_killed(PacketSocket& socket) {
+int export_until_killed(PacketSocket& socket) {
   Exporter exporter(socket, 5);
   for (uint64_t chunk = 0; exporter.export_range(chunk); ++chunk) {
   }
   Word word;
   return receive(socket, word) ? 1 : 2;
 }
-int lend_and_die(PacketSocket& socket) {
+int export_and_die(PacketSocket& socket) {
   Exporter exporter(socket, 1);
   if (!exporter.export_range(3)) return 1;
   return ::raise(SIGKILL);
@@ -182,7 +182,7 @@ int share_until_killed(PacketSocket& socket) {
 }
 
 using Role = int (*)(PacketSocket& socket);
-constexpr std::array<Role, 5> kRoles = {read_all_chunks, lend_until_killed, lend_and_die, read_two_until_killed,
+constexpr std::array<Role, 5> kRoles = {read_all_chunks, export_until_killed, export_and_die, read_two_until_killed,
                                         share_until_killed};
 
 // Processes of the test's own, made before this one has anything to do with a GPU: CUDA does not survive a fork. Each
@@ -306,8 +306,8 @@ TEST_CASE(
   CHECK(exporter.buffer_ranges().figures().exported == kChunks);
 }
 
-TEST_CASE("what a loader lent before it was killed stays what it was") {
-  Child loader(lend_until_killed);
+TEST_CASE("what a loader exported before it was killed stays what it was") {
+  Child loader(export_until_killed);
   Borrower borrower(loader.socket());
   std::vector<Word> words(5);
   for (Word& word : words) REQUIRE(receive(loader.socket(), word));
@@ -318,7 +318,7 @@ TEST_CASE("what a loader lent before it was killed stays what it was") {
 }
 
 TEST_CASE("memory that was handed over and not opened yet outlives its loader, too") {
-  Child loader(lend_and_die);
+  Child loader(export_and_die);
   CHECK(WIFSIGNALED(loader.wait()));
   Borrower borrower(loader.socket());
   Word word;

@@ -1,6 +1,5 @@
 // A link by NCCL, without GPUs: a library of the test's own (fake_nccl.c) that moves bytes and checks what it is told.
-//   What
-// is not shown here is what NCCL makes of it, and CUDA's calls, which NcclCuda gives it.
+// What is not shown here is what NCCL makes of it, and CUDA's calls, which NcclCuda gives it.
 #include "runtime/gpu/nccl/nccl_link.h"
 
 #include <dlfcn.h>
