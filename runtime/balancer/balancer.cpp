@@ -97,10 +97,11 @@ class Balancer::Impl {
   void on(const LoaderLost& e) { lose(e.loader, e.reason); }
 
   void on(const LoaderDraining& e) {
-    LoaderState* loader = note_alive(e.loader);
+    LoaderState* loader = loaders_.find(e.loader);
     if (loader == nullptr) return;
-    loader->draining = true;
+    loader->draining = true;  // first: one that is heard again after a silence would be granted something
     draining_.insert(e.loader);
+    note_alive(e.loader);
     loaders_.refresh(*loader);
   }
 

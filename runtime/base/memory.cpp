@@ -65,8 +65,10 @@ Error no_memory(int code, const std::string& name, size_t bytes) {
 }
 
 // The kernel would go on until its OOM killer ends some process: neither a memfd nor a mapping has a limit of its own.
+// Looking takes the kernel longer than giving less than this.
 void refuse_more_than_there_is(const std::string& name, size_t bytes) {
-  if (bytes > available_memory()) throw no_memory(ENOMEM, name, bytes);
+  constexpr size_t kWorthLooking = size_t{1} << 20;
+  if (bytes >= kWorthLooking && bytes > available_memory()) throw no_memory(ENOMEM, name, bytes);
 }
 
 // Pages now, not while the first batches are made.

@@ -37,13 +37,21 @@ class Auditor {
 
   void told(int64_t now_ns, const Event& event) {
     now_ns_ = now_ns;
-    if (const auto* e = std::get_if<LoaderJoined>(&event)) loaders_[e->loader] = {*e, {}, false, 0};
+    if (const auto* e = std::get_if<LoaderJoined>(&event)) {
+      loaders_[e->loader] = {*e, {}, false, 0};
+      drained_.erase(e->loader);
+    }
+    if (const auto* e = std::get_if<LoaderDraining>(&event)) {
+      if (loaders_.count(e->loader) != 0) draining_.insert(e->loader);
+    }
     if (const auto* e = std::get_if<LoaderAhead>(&event)) {
       const auto loader = loaders_.find(e->loader);
       if (loader != loaders_.end()) loader->second.ahead = e->leases;
     }
     if (const auto* e = std::get_if<LoaderLost>(&event)) {
       loaders_.erase(e->loader);
+      draining_.erase(e->loader);
+      std::erase_if(remakes_, [&](const auto& item) { return item.second.loader == e->loader; });
       for (auto lease = live_.begin(); lease != live_.end();) {
         lease = lease->second.loader == e->loader ? live_.erase(lease) : std::next(lease);
       }
@@ -53,9 +61,14 @@ class Auditor {
     if (const auto* e = std::get_if<LeaseStreamClosed>(&event)) close(e->stream);
     if (const auto* e = std::get_if<BatchBufferReserved>(&event)) batch_buffers_.insert({e->stream, e->step});
     if (const auto* e = std::get_if<ChunkAccepted>(&event)) {
+      if (is_remake(e->lease)) {
+        remakes_.erase(e->lease);
+        return;
+      }
       accepted_.insert(name_of(e->lease));
       const auto live = live_.find(name_of(e->lease));
       if (live == live_.end()) return;
+      if (live->second.generation == e->lease.generation) accepted_from_[name_of(e->lease)] = live->second.loader;
       if (live->second.generation == e->lease.generation || live->second.made) {
         live_.erase(live);
       } else {
@@ -63,10 +76,12 @@ class Auditor {
       }
     }
     if (const auto* e = std::get_if<ChunkProduced>(&event)) {
+      if (const auto remake = remakes_.find(e->lease); remake != remakes_.end()) remake->second.made = true;
       const auto live = live_.find(name_of(e->lease));
       if (live != live_.end() && live->second.generation == e->lease.generation) live->second.made = true;
     }
     if (const auto* e = std::get_if<ChunkFailed>(&event)) {
+      remakes_.erase(e->lease);
       const auto live = live_.find(name_of(e->lease));
       if (live == live_.end() || live->second.generation != e->lease.generation) return;
       live_.erase(live);
@@ -84,7 +99,16 @@ class Auditor {
   void decided(const std::vector<Action>& actions) {
     for (const Action& action : actions) {
       if (const auto* a = std::get_if<Grant>(&action)) granted(*a);
-      if (const auto* a = std::get_if<Revoke>(&action)) {
+      if (const auto* a = std::get_if<LoaderDrained>(&action)) {
+        expect(draining_.erase(a->loader) == 1, "a loader has drained that was not to, or twice");
+        expect(loaders_.at(a->loader).chunk_buffers.empty(), "a loader that has drained still has chunk buffers out");
+        for (const auto& [name, lease] : live_)
+          expect(lease.loader != a->loader, "a loader has drained and holds a lease");
+        drained_.insert(a->loader);
+      }
+      if (const auto* a = std::get_if<Revoke>(&action); a != nullptr && is_remake(a->lease)) {
+        expect(remakes_.erase(a->lease) == 1, "a second copy is revoked that is not live");
+      } else if (a != nullptr) {
         const auto live = live_.find(name_of(a->lease));
         expect(live != live_.end() && live->second.generation == a->lease.generation &&
                    live->second.loader == a->loader && !live->second.made,
@@ -106,6 +130,10 @@ class Auditor {
     }
     expect(must_revoke_.empty(), "an accepted chunk's other lease is not revoked");
     for (const LeaseStreamId stream : closing_) {
+      for (const auto& [lease, live] : remakes_) {
+        expect(lease.stream != stream || live.made, "a closed lease stream's second copy is not revoked");
+      }
+      std::erase_if(remakes_, [stream](const auto& item) { return item.first.stream == stream; });
       for (auto lease = live_.begin(); lease != live_.end();) {
         const bool of_lease_stream = std::get<0>(lease->first) == stream;
         expect(!of_lease_stream || lease->second.made, "a closed lease stream's lease is not revoked");
@@ -154,6 +182,15 @@ class Auditor {
     expect(stream->second.receiver == grant.receiver, "a grant for the wrong receiver");
     expect(batch_buffers_.count({grant.lease.stream, grant.lease.step}) == 1, "a grant without a batch buffer");
     const ChunkName chunk = name_of(grant.lease);
+    expect(draining_.count(grant.loader) == 0 && drained_.count(grant.loader) == 0, "a grant for a loader that drains");
+    if (is_remake(grant.lease)) {
+      expect(options_.remake_every > 0 && grant.compared, "a second copy that nobody compares");
+      expect(accepted_from_.count(chunk) == 1 && accepted_from_[chunk] != grant.loader,
+             "a second copy of a chunk that was not accepted, or by who made the first");
+      expect(remade_.insert(chunk).second, "a third copy");
+      remakes_[grant.lease] = {grant.loader, grant.lease.generation, false};
+      return take_chunk_buffer(grant);
+    }
     expect(accepted_.count(chunk) == 0, "a grant of an accepted chunk");
     const auto live = live_.find(chunk);
     expect(live == live_.end() || live->second.made, "two live leases of a chunk");
@@ -166,12 +203,17 @@ class Auditor {
     if (options_.retry_for_ns > 0 && (rested || last_try)) failed_by_[chunk].clear();
     expect(failed_by_[chunk].count(grant.loader) == 0, "a chunk goes again to a loader that failed it");
 
+    live_[chunk] = {grant.loader, grant.lease.generation, false};
+    take_chunk_buffer(grant);
+  }
+
+  void take_chunk_buffer(const Grant& grant) {
     const auto at = loaders_.find(grant.loader);
     expect(at != loaders_.end() && !at->second.given_up, "a grant for a loader that is gone");
     Loader& loader = at->second;
-    live_[chunk] = {grant.loader, grant.lease.generation, false};
     int32_t making = 0;
     for (const auto& [name, lease] : live_) making += lease.loader == grant.loader && !lease.made ? 1 : 0;
+    for (const auto& [key, lease] : remakes_) making += lease.loader == grant.loader && !lease.made ? 1 : 0;
     expect(making <= loader.joined.depth + loader.ahead, "more leases than the loader is deep");
 
     std::set<ReceiverId> live_receivers;
@@ -194,6 +236,11 @@ class Auditor {
   std::set<std::pair<LeaseStreamId, int64_t>> batch_buffers_;
   std::set<ChunkName> accepted_;
   std::map<ChunkName, Live> live_;
+  std::map<LeaseKey, Live> remakes_;
+  std::map<ChunkName, LoaderId> accepted_from_;
+  std::set<ChunkName> remade_;
+  std::set<LoaderId> draining_;
+  std::set<LoaderId> drained_;
   std::map<ChunkName, uint32_t> generations_;
   std::map<ChunkName, std::set<LoaderId>> failed_by_;
   std::map<ChunkName, int64_t> first_failed_ns_;
@@ -206,7 +253,7 @@ class Auditor {
 struct Totals {
   int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_lease_streams = 0, finished_lease_streams = 0,
           losses = 0;
-  int64_t late_copies = 0, failures = 0, broken_off = 0;
+  int64_t late_copies = 0, failures = 0, broken_off = 0, made_twice = 0, drained = 0;
 };
 
 // One world with manual time. The owner (trainer 0's receiver) is this class; loaders and receivers talk to it by
@@ -223,6 +270,7 @@ class World {
     hopeful_ = chance(80);  // loader 0 lives for ever and never fails
     if (hopeful_) options_.max_attempts = 1000;
     if (chance(50)) options_.retry_for_ns = pick(1, 5000) * kMs;
+    if (chance(50)) options_.remake_every = pick(1, 8);
     failing_percent_ = chance(30) ? pick(1, 40) : 0;
     freezing_percent_ = chance(20) ? pick(1, 10) : 0;
     keep_log_ = chance(10);
@@ -245,6 +293,11 @@ class World {
         continue;
       }
       if (chance(35)) after(pick(0, 4000) * kMs, [this, i] { kill(i); });
+      if (chance(20)) {
+        after(pick(0, 4000) * kMs, [this, i] {
+          if (loaders_[i].running && loaders_[i].member) send(loaders_[i], LoaderDraining{loaders_[i].id});
+        });
+      }
       if (chance(30)) stall_at(i, pick(0, 4000), pick(100, 6000));
     }
     receivers_.resize(static_cast<size_t>(receivers));
@@ -332,6 +385,7 @@ class World {
     for (const Action& action : actions) {
       if (const auto* a = std::get_if<Grant>(&action)) {
         ++totals_.grants;
+        totals_.made_twice += is_remake(a->lease) ? 1 : 0;
         send_to_loader(a->loader, [this, grant = *a](Loader& loader) {
           loader.queue.push_back(grant);
           begin_work(loader);
@@ -349,6 +403,9 @@ class World {
       } else if (const auto* c = std::get_if<GiveUpLoader>(&action)) {
         ++totals_.give_ups;
         after(0, [this, id = c->loader] { lose(static_cast<size_t>(id), "given up"); });
+      } else if (const auto* e = std::get_if<LoaderDrained>(&action)) {
+        ++totals_.drained;
+        after(0, [this, id = e->loader] { lose(static_cast<size_t>(id), "left"); });
       } else if (const auto* d = std::get_if<FailLeaseStream>(&action)) {
         ++totals_.failed_lease_streams;
         if (hopeful_) throw "a lease stream fails although a loader lives: " + d->reason;
@@ -511,9 +568,12 @@ class World {
     at(when, [this, p, lease, loader, life] {
       Receiver& receiver = receivers_[p];
       if (now_ < receiver.stopped_until) return arrive(p, receiver.stopped_until, lease, loader, life);
-      const bool wanted = receiver.open && receiver.stream.stream == lease.stream && lease.step >= receiver.cursor &&
+      const bool of_stream = receiver.open && receiver.stream.stream == lease.stream;
+      const bool twice = is_remake(lease);
+      const bool wanted = of_stream && !twice && lease.step >= receiver.cursor &&
                           receiver.arrived[lease.step].insert(lease.chunk).second;
-      totals_.late_copies += wanted ? 0 : 1;
+      totals_.late_copies += wanted || twice ? 0 : 1;
+      if (of_stream && twice) report(p, ChunkAccepted{lease});
       if (wanted) report(p, ChunkAccepted{lease});
       report(p, ChunkBufferFreed{loader, static_cast<ReceiverId>(p)}, loader, life);
       if (wanted) consume(p);
@@ -583,7 +643,8 @@ TEST_CASE("random worlds: every promise is kept, every lease stream finishes whi
   MESSAGE("events " << totals.events << ", grants " << totals.grants << ", revokes " << totals.revokes << ", losses "
                     << totals.losses << ", given up " << totals.give_ups << ", late copies " << totals.late_copies
                     << ", failures " << totals.failures << ", broken off " << totals.broken_off << ", finished "
-                    << totals.finished_lease_streams << ", failed " << totals.failed_lease_streams);
+                    << totals.finished_lease_streams << ", failed " << totals.failed_lease_streams << ", made twice "
+                    << totals.made_twice << ", drained " << totals.drained);
   // The worlds have seen what they are for.
   CHECK(totals.finished_lease_streams > 5000);
   CHECK(totals.failed_lease_streams > 50);
@@ -593,6 +654,8 @@ TEST_CASE("random worlds: every promise is kept, every lease stream finishes whi
   CHECK(totals.late_copies > 100);
   CHECK(totals.failures > 1000);
   CHECK(totals.broken_off > 300);
+  CHECK(totals.made_twice > 3000);
+  CHECK(totals.drained > 300);
 }
 
 }  // namespace

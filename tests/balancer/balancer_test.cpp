@@ -27,11 +27,12 @@ struct Bench {
   explicit Bench(const BalancerOptions& options) : balancer(options) {}
 
   void at(int64_t ms, const Event& event) {
-    grants.clear(), revokes.clear(), given_up.clear(), failed.clear();
+    grants.clear(), revokes.clear(), given_up.clear(), drained.clear(), failed.clear();
     for (const Action& action : balancer.step(ms * kMs, event)) {
       if (const auto* grant = std::get_if<Grant>(&action)) grants.push_back(*grant);
       if (const auto* revoke = std::get_if<Revoke>(&action)) revokes.push_back(*revoke);
       if (const auto* give_up = std::get_if<GiveUpLoader>(&action)) given_up.push_back(*give_up);
+      if (const auto* one = std::get_if<LoaderDrained>(&action)) drained.push_back(one->loader);
       if (const auto* fail = std::get_if<FailLeaseStream>(&action)) failed.push_back(*fail);
     }
   }
@@ -54,6 +55,7 @@ struct Bench {
   std::vector<Grant> grants;
   std::vector<Revoke> revokes;
   std::vector<GiveUpLoader> given_up;
+  std::vector<LoaderId> drained;
   std::vector<FailLeaseStream> failed;
 };
 
@@ -728,6 +730,94 @@ TEST_CASE("nonsense is refused by name and changes nothing") {
   CHECK_THROWS_AS(bench.at(0, BatchBufferReserved{1, 0, {1, -2}}), Error);
   bench.at(0, BatchBufferReserved{1, 0, {1, 2}});
   CHECK(bench.grants.size() == 2);
+}
+
+TEST_CASE("one grant in remake_every is compared: when its chunk was accepted, another loader makes it once more") {
+  BalancerOptions options = short_times();
+  options.remake_every = 3;
+  Bench bench(options);
+  bench.at(0, LoaderJoined{7, 8, 8, 0});
+  bench.at(0, LoaderJoined{8, 8, 8, 0});
+  bench.at(0, stream(1, 0, 4));
+  bench.at(0, BatchBufferReserved{1, 0});
+  REQUIRE(bench.grants.size() == 4);
+  const std::vector<Grant> first = bench.grants;
+  for (size_t i = 0; i < 4; ++i) CHECK(first[i].compared == (i == 2));
+  const LoaderId other = first[2].loader == 7 ? 8 : 7;
+  CHECK(bench.complete(1, first[0]).empty());
+  bench.at(2, ChunkProduced{first[2].loader, first[2].lease, kMs, 1000, 1000});
+  CHECK(bench.grants.empty());
+  bench.at(2, ChunkAccepted{first[2].lease});
+  REQUIRE(bench.grants.size() == 1);
+  const Grant second = bench.grants[0];
+  CHECK(is_remake(second.lease));
+  CHECK(second.compared);
+  CHECK(second.loader == other);
+  CHECK(second.lease.step == 0);
+  CHECK(second.lease.chunk == 2);
+  SUBCASE("it is a lease like others, and ends like them") {
+    CHECK(bench.complete(3, second).empty());
+    bench.at(3, ChunkAccepted{second.lease});  // again: changes nothing
+    CHECK(bench.grants.empty());
+  }
+  SUBCASE("the lease stream does not wait for it") {
+    bench.at(3, LeaseStreamClosed{1});
+    bool revoked = false;
+    for (const Revoke& revoke : bench.revokes) revoked = revoked || revoke.lease == second.lease;
+    CHECK(revoked);
+  }
+  SUBCASE("where it fails, or its loader is lost, nothing is missed") {
+    bench.at(3, ChunkFailed{other, second.lease, "EIO"});
+    CHECK(bench.failed.empty());
+    bench.at(3, LoaderLost{other, "gone"});
+    for (const Grant& grant : bench.grants) CHECK_FALSE(is_remake(grant.lease));
+  }
+}
+
+TEST_CASE("with one loader nothing is made twice") {
+  BalancerOptions options = short_times();
+  options.remake_every = 1;
+  Bench bench(options);
+  bench.at(0, LoaderJoined{7, 8, 8, 0});
+  bench.at(0, stream(1, 0, 4));
+  bench.at(0, BatchBufferReserved{1, 0});
+  const std::vector<Grant> first = bench.grants;
+  REQUIRE(first.size() == 4);
+  for (const Grant& grant : first) {
+    CHECK_FALSE(grant.compared);
+    CHECK(bench.complete(1, grant).empty());
+  }
+}
+
+TEST_CASE("a loader that drains gets nothing more, and may go when it holds nothing") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{7, 2, 8, 0});
+  bench.at(0, stream(1, 0, 4));
+  bench.at(0, BatchBufferReserved{1, 0});
+  const std::vector<Grant> first = bench.grants;
+  REQUIRE(first.size() == 2);
+  bench.at(1, LoaderDraining{7});
+  CHECK(bench.drained.empty());
+  bench.at(2, ChunkProduced{7, first[0].lease, kMs, 0, 0});
+  CHECK(bench.grants.empty());
+  bench.at(2, LoaderJoined{8, 1, 8, 0});
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].loader == 8);
+  bench.at(3, ChunkAccepted{first[0].lease});
+  bench.at(3, ChunkBufferFreed{7, 0});
+  CHECK(bench.drained.empty());
+  bench.at(4, ChunkProduced{7, first[1].lease, kMs, 0, 0});
+  bench.at(4, ChunkAccepted{first[1].lease});
+  CHECK(bench.drained.empty());
+  bench.at(4, ChunkBufferFreed{7, 0});
+  CHECK(bench.drained == std::vector<LoaderId>{7});
+  bench.at(5, Tick{});
+  CHECK(bench.drained.empty());
+  bench.at(6, LoaderJoined{9, 1, 8, 0});
+  bench.at(7, LoaderDraining{9});  // with a lease
+  bench.at(8, LoaderLost{9, "gone"});
+  bench.at(9, Tick{});
+  CHECK(bench.drained.empty());
 }
 
 TEST_CASE("policy random, for tests: admitted pairs in an order of the seed's") {

@@ -472,6 +472,39 @@ TEST_CASE("lease streams that cannot be are refused; messages about lease stream
   CHECK_THROWS_AS(world.coordinator.handle(2, Goodbye{}), Error);
 }
 
+TEST_CASE("a loader that asks to leave is let go when it holds nothing; the last one stays until another comes") {
+  World world;
+  world.open_at_both(split_json());
+  world.sent.clear();
+  world.coordinator.handle(2, LoaderLeaving{"SIGTERM"});
+  CHECK(world.take<Leave>(2).size() == 1);
+  world.coordinator.handle(3, LoaderLeaving{"SIGTERM"});
+  CHECK(world.take<Leave>(3).empty());
+  world.coordinator.reported(2);
+  const auto goodbyes = world.take<Goodbye>(2);
+  REQUIRE(goodbyes.size() == 1);
+  CHECK(goodbyes[0].good);
+  CHECK(goodbyes[0].exit_code == 0);
+  CHECK_FALSE(goodbyes[0].all_alive);
+  for (const PeerId receiver : {0, 1}) {
+    const auto gone = world.take<LoaderGone>(receiver);
+    REQUIRE(gone.size() == 1);
+    CHECK(gone[0].loader == 2);
+    CHECK(gone[0].left);
+  }
+  world.coordinator.peer_lost(2, "its socket closed", true);  // as it must
+  CHECK(world.take<LoaderGone>(0).empty());
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{3});
+  CHECK(world.coordinator.figures().lost.empty());
+  REQUIRE(world.coordinator.figures().left.size() == 1);
+  CHECK(world.coordinator.figures().left[0].find("rank 2 (loader): SIGTERM") == 0);
+  CHECK(world.take<Leave>(3).empty());
+  world.join(4);
+  CHECK(world.take<Leave>(3).size() == 1);
+  world.coordinator.reported(4);  // that was not told to leave
+  CHECK(world.take<Goodbye>(4).empty());
+}
+
 TEST_CASE("a dead loader's leases go to the living; with the last one, opening fails by name") {
   World world;
   const std::string json = split_json();

@@ -210,6 +210,23 @@ def test_kill_9_of_a_loader_costs_time_alone():
             assert "the job is complete; killed, or cut off with its host: rank 3" in running.text("stderr"), running.log()
 
 
+def test_a_loader_that_gets_sigterm_leaves_in_good_order():
+    # Alone it goes; where all of them are asked to, the last one stays.
+    for ranks in ((3,), (2, 3)):
+        with leaving_nothing() as env:
+            running = Running(env, program=long_program(work.name), overrides=[*LONG_BATCH, "balancer.lost_after_s=60"])
+            loaders = running.ranks()
+            for rank in ranks:
+                os.kill(loaders[rank], signal.SIGTERM)
+            assert running.end(30) == 0, running.log()
+            report = require_same_stream(running)
+            left = [text for rank in report["ranks"] for text in rank.get("left_loaders", [])]
+            assert len(left) == 1 and re.match(r"rank [23] \(loader\): SIGTERM", left[0]), left
+            assert not any(rank.get("lost_loaders") for rank in report["ranks"]), running.log()
+            assert [rank["rank"] for rank in report["ranks"] if rank["role"] == "loader"] == [2, 3], running.log()
+            assert "leaves (SIGTERM)" in running.text("stderr"), running.log()
+
+
 def test_a_loaders_loss_ends_the_job_where_that_is_asked_for_or_mpirun_does_it():
     with leaving_nothing() as env:
         running = Running(env, overrides=["balancer.on_loader_loss=fail"])

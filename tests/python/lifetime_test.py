@@ -349,8 +349,8 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
         os.link(os.path.join(folder, "1.png"), os.path.join(folder, f"{number}.png"))
     job = tiny_job(dataset={"folder": os.path.dirname(folder)}, mode="eval", batch_size=1,
                    pipeline=[{"CenterCrop": {"size": [10500, 32]}}])  # nearly all rows
-    ran = {}
-    for what in ("loader", "batch", "tensor", "capsule", "iterator"):
+    def drop(what):
+        """Seconds that dropping it took, and the longest that another thread stood still meanwhile."""
         loader = penstock.DataLoader(job, "train")
         steps = iter(loader)
         batch = next(steps)
@@ -376,9 +376,16 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
         took = time.monotonic() - began
         over.set()
         ticking.join()
-        ran[what] = (round(took, 3), round(max(gaps), 3))
-        assert took > 0.1, ran  # else this shows nothing
-        assert max(gaps) < took / 2, ran
+        return round(took, 3), round(max(gaps), 3)
+
+    ran = {}
+    for what in ("loader", "batch", "tensor", "capsule", "iterator"):
+        for _ in range(5):
+            ran[what] = drop(what)
+            if ran[what][0] > 0.1:  # else no picture was being decoded just then, which shows nothing
+                break
+        took, gap = ran[what]
+        assert took > 0.1 and gap < took / 2, ran
     print("seconds that dropping it took, and that others stood still meanwhile:", ran)
 
 

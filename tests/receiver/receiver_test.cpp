@@ -189,9 +189,9 @@ class World {
     return made;
   }
   // Returns the token that release() must name.
-  uint64_t send(const Made& made) {
+  uint64_t send(const Made& made, PeerId loader = kLoader) {
     payloads_.push_back(std::make_unique<Message>(made.payload));
-    wire_->deliver(ChunkArrived{kLoader, encode_envelope(made.header, made.records), *payloads_.back(), ++token_});
+    wire_->deliver(ChunkArrived{loader, encode_envelope(made.header, made.records), *payloads_.back(), ++token_});
     return token_;
   }
   void done(const LeaseGranted& lease) { send(ChunkDone{lease.lease, 1000, 1000, 1000}); }
@@ -279,6 +279,40 @@ TEST_CASE("chunks in any order become batches in order, then the end") {
   const auto stats = world.stats(client);
   CHECK(stats["splits"]["train"]["images"] == 10);
   CHECK(stats["dropped_chunks"] == 0);
+}
+
+TEST_CASE("a chunk that another loader makes a second time is compared, and goes nowhere") {
+  World world;
+  Client client = world.client();
+  const ClientIteration stream = client.iterate(world.open(client, split_json("train"), 8).split_id);
+  client.send(ClientNext{stream.stream});
+  World::Made first = world.make(world.lease());
+  first.header.compared = true;
+  world.send(first);
+  World::Made second = first;
+  second.header.lease.generation |= kRemakeBit;
+  CHECK(world.released(world.send(second)));  // by the same loader: says nothing
+  const LeaseGranted next = world.lease();
+  World::Made other = world.make(next);
+  other.header.compared = true;
+  world.send(other);
+  World::Made again = other;
+  again.header.lease.generation |= kRemakeBit;
+  CHECK(world.released(world.send(again, kLoader + 1)));
+  CHECK(world.released(world.send(again, kLoader + 1)));  // it is not expected any more
+  check_contents(client, client.expect<ClientBatch>());
+  const auto stats = world.stats(client);
+  CHECK(stats["compared_chunks"] == 1);
+  CHECK(stats["dropped_chunks"] == 0);
+  // One that does not hold together is a damaged chunk, as others are.
+  World::Made cut = world.make(world.lease());
+  cut.header.compared = true;
+  world.send(cut);
+  World::Made bad = cut;
+  bad.header.lease.generation |= kRemakeBit;
+  bad.payload.resize(8);
+  CHECK(world.released(world.send(bad, kLoader + 1)));
+  CHECK(world.stats(client)["compared_chunks"] == 1);
 }
 
 TEST_CASE("each client's share stands beside the receiver's sum") {
