@@ -343,6 +343,8 @@ int run_launch_line(const LaunchLine& line) {
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
   argv.insert(argv.begin() + 1, exported.begin(), exported.end());
   const pid_t parent = getpid();
+  // What loses all its parents on this node (a rank and its helper that are killed together) becomes a child of ours.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   // mpirun stays in our process group: in one of its own it could not read the terminal.
   const pid_t pid = spawn(argv, [&] {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks notice, and give their programs the grace
@@ -375,8 +377,11 @@ int run_launch_line(const LaunchLine& line) {
   std::optional<Nanoseconds> ends_by;
   bool killed = false;
   for (;;) {
-    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    int of_child = 0;
+    const pid_t ended = waitpid(-1, &of_child, WNOHANG);
+    if (ended == pid) status = of_child;
     if (ended == pid || (ended < 0 && errno != EINTR)) break;
+    if (ended > 0) continue;
     if (interrupted_by != 0 && !ends_by) ends_by = clock.now() + static_cast<Nanoseconds>(wait_limit_s * 1e9);
     if (ends_by && !killed && clock.now() > *ends_by) {
       killed = true;
@@ -421,6 +426,8 @@ int run_launch_line(const LaunchLine& line) {
   }
   // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
   folder.wait_until_alone(line.grace_s + 12);
+  constexpr double kEndOrphans_s = 5;
+  end_descendants(kEndOrphans_s);
   folder.release();
   ends.read(clock.now());
   if (const std::string summary = ends.job().summary(); interrupted_by == 0 && ends.job().any() && !summary.empty()) {

@@ -313,6 +313,8 @@ class RankOfJob {
       ::_exit(code_);
     }
     if (request_.end != nullptr) request_.end->ended(code_, why_);
+    // The job is done without it: a thread that still waits for a disk is not waited for.
+    if (loader_) ::_exit(code_);
     return code_;
   }
 

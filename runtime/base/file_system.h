@@ -74,6 +74,8 @@ class FileReader {
 struct FileFacts {
   uint64_t bytes = 0;
   int64_t modified_ns = 0;  // since 1970
+
+  friend bool operator==(const FileFacts&, const FileFacts&) = default;
 };
 
 class FileSystem {

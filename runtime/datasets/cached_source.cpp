@@ -15,10 +15,12 @@ struct CachedSource::Entry {
   int height = 0;
   int64_t label = 0;
   size_t restart_points_end = 0;  // in bytes, after the fields
+  std::vector<FileFacts> facts;   // when it was read
 };
 
-CachedSource::CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes)
+CachedSource::CachedSource(std::unique_ptr<Source> source, FileSystem& files, int64_t budget_bytes)
     : source_(std::move(source)),
+      files_(files),
       budget_(budget_bytes),
       entries_(new std::atomic<Entry*>[static_cast<size_t>(source_->size())]) {
   for (int64_t i = 0; i < size(); ++i) entries_[static_cast<size_t>(i)].store(nullptr, std::memory_order_relaxed);
@@ -28,11 +30,32 @@ CachedSource::~CachedSource() {
   for (int64_t i = 0; i < size(); ++i) delete entries_[static_cast<size_t>(i)].load(std::memory_order_relaxed);
 }
 
+std::vector<FileFacts> CachedSource::facts(int64_t index) const {
+  std::vector<FilePart> parts;
+  source_->list_reads(index, parts);
+  std::vector<FileFacts> facts;
+  for (const FilePart& part : parts) {
+    if (part.bytes == FilePart::kWholeFile) facts.push_back(files_.examine(part.path));
+  }
+  return facts;
+}
+
+// Null: it is not kept, or not what is on the disk any more.
+const CachedSource::Entry* CachedSource::current(int64_t index) const {
+  const Entry* entry = entries_[static_cast<size_t>(index)].load(std::memory_order_acquire);
+  if (entry == nullptr || entry->facts.empty()) return entry;
+  try {
+    return facts(index) == entry->facts ? entry : nullptr;
+  } catch (const FileError&) {
+    return nullptr;  // reading it says what is wrong
+  }
+}
+
 SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
   if (index < 0 || index >= size()) return source_->load(key, sample);  // says what is wrong
   std::atomic<Entry*>& place = entries_[static_cast<size_t>(index)];
-  if (const Entry* entry = place.load(std::memory_order_acquire)) {
+  if (const Entry* entry = current(index)) {
     sample.image = std::span(entry->bytes).first(entry->image_bytes);
     sample.fields.clear();
     size_t begin = entry->image_bytes + PixelBuffer::kPadding;
@@ -46,12 +69,16 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
     sample.restart_points = std::span(entry->bytes).subspan(begin, entry->restart_points_end - begin);
     return SampleStatus::good();
   }
+  const bool is_new = place.load(std::memory_order_relaxed) == nullptr;
+  std::vector<FileFacts> before;  // a change while it is read shows the next time
+  if (is_new) before = facts(index);
   SampleStatus status = source_->load(key, sample);
-  if (!status.ok()) return status;
+  if (!status.ok() || !is_new) return status;
   size_t bytes = sample.image.size() + PixelBuffer::kPadding;
   for (const auto& field : sample.fields) bytes += field.size();
   bytes += sample.restart_points.size();
-  const auto cost = static_cast<int64_t>(bytes + sizeof(Entry) + sizeof(size_t) * sample.fields.size() + 64);
+  const auto cost = static_cast<int64_t>(bytes + sizeof(Entry) + sizeof(size_t) * sample.fields.size() +
+                                         sizeof(FileFacts) * before.size() + 64);
   if (taken_.fetch_add(cost, std::memory_order_relaxed) + cost > budget_) {
     taken_.fetch_sub(cost, std::memory_order_relaxed);
     return status;
@@ -73,6 +100,7 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
   if (!sample.restart_points.empty()) {
     std::memcpy(entry->bytes.data() + at, sample.restart_points.data(), sample.restart_points.size());
   }
+  entry->facts = std::move(before);
   entry->restart_points_end = at + sample.restart_points.size();
   Entry* none = nullptr;
   if (place.compare_exchange_strong(none, entry.get(), std::memory_order_release, std::memory_order_relaxed)) {
@@ -86,7 +114,8 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
 
 void CachedSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {
   if (index < 0 || index >= size()) return;
-  if (entries_[static_cast<size_t>(index)].load(std::memory_order_acquire) == nullptr)
+  // relaxed: only whether there is one
+  if (entries_[static_cast<size_t>(index)].load(std::memory_order_relaxed) == nullptr)
     source_->list_reads(index, parts);
 }
 

@@ -1,26 +1,30 @@
 // Samples kept in memory once they were read, up to a budget: loader.cache_gb.
 //
-//   CachedSource source(std::move(disk), /*budget_bytes=*/8 << 30);
+//   CachedSource source(std::move(disk), files, /*budget_bytes=*/8 << 30);
 //   source.load(key, sample);      // the first time from the disk; sample.image then points into the cache
 //
 // Kept are the bytes as they are stored, so every epoch still draws and decodes anew. What does not fit any more is
 //   read from the disk each time: a shuffled epoch meets every sample equally often, so no choice of what to drop would
 //   find more of them. Bad samples are not kept.
+// A sample that is a file of its own may be written over in place, and loaders that have not read it yet would give the
+//   new one. So its size and time of change are looked at each time, and one that changed is read from the disk.
 // Only for sources whose samples do not depend on the draw (all but those in Python).
 // Thread-safety: as source.h says; a sample that two threads read at once is kept once.
-// Ownership: owns the source below; what it gave stays valid until it ends.
+// Ownership: owns the source below, not the file system that this reads through; what it gave stays valid until it ends.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
+#include "runtime/base/file_system.h"
 #include "runtime/datasets/source.h"
 
 namespace penstock {
 
 class CachedSource final : public Source {
  public:
-  CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes);
+  CachedSource(std::unique_ptr<Source> source, FileSystem& files, int64_t budget_bytes);
   ~CachedSource() override;
 
   int64_t size() const override { return source_->size(); }
@@ -41,8 +45,12 @@ class CachedSource final : public Source {
 
  private:
   struct Entry;
+  // Of each file that is all of a sample; empty for those in shards.
+  std::vector<FileFacts> facts(int64_t index) const;
+  const Entry* current(int64_t index) const;
 
   std::unique_ptr<Source> source_;
+  FileSystem& files_;
   int64_t budget_;
   mutable std::atomic<int64_t> taken_{0};
   mutable std::atomic<int64_t> kept_{0};

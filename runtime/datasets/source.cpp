@@ -45,7 +45,7 @@ std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimi
     // At the start a file that is not there is a mistake about the data; later it is trouble of the machine.
     throw Error(ErrorKind::dataset, error.message(), error.remedy());
   }
-  if (budget.cache_bytes > 0) source = std::make_unique<CachedSource>(std::move(source), budget.cache_bytes);
+  if (budget.cache_bytes > 0) source = std::make_unique<CachedSource>(std::move(source), files, budget.cache_bytes);
   return source;
 }
 

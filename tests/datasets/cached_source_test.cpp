@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -49,7 +51,7 @@ TEST_CASE("what was read once comes from memory, as far as the budget goes") {
   spec.fields = "txt";
   FaultyFileSystem disk;
   for (const int64_t budget : {int64_t{0} + 100, int64_t{8000}, int64_t{1} << 20}) {
-    const CachedSource source(make_source(spec, DecodeLimits{}, disk), budget);
+    const CachedSource source(make_source(spec, DecodeLimits{}, disk), disk, budget);
     CHECK(source.fields()[2].kind == FieldKind::text);
     for (int round = 0; round < 3; ++round) {
       for (int64_t i = 0; i < source.size(); ++i) check(source, i);
@@ -69,7 +71,7 @@ TEST_CASE("threads that read the same samples at once keep each once") {
   DatasetSpec spec;
   spec.tar = folder.path("a.tar");
   spec.fields = "txt";
-  const CachedSource source(make_source(spec, DecodeLimits{}), 1 << 20);
+  const CachedSource source(make_source(spec, DecodeLimits{}), posix_file_system(), 1 << 20);
   std::vector<std::jthread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&] {
@@ -78,4 +80,37 @@ TEST_CASE("threads that read the same samples at once keep each once") {
   }
   threads.clear();
   CHECK(source.kept() == 20);
+}
+
+TEST_CASE("a picture that is written over in place is read anew, by whoever has kept it too") {
+  TemporaryFolder folder;
+  const std::string path = "cat/0.jpg";
+  folder.write(path, "first");
+  folder.write("cat/1.jpg", "other");
+  DatasetSpec spec;
+  spec.folder = folder.path();
+  FaultyFileSystem disk;
+  const CachedSource source(make_source(spec, DecodeLimits{}, disk), disk, 1 << 20);
+  const auto content = [&](uint64_t index) {
+    SourceSample sample;
+    REQUIRE(source.load({0, 0, index, 0}, sample).ok());
+    return std::string(reinterpret_cast<const char*>(sample.image.data()), sample.image.size());
+  };
+  for (int round = 0; round < 3; ++round) {
+    CHECK(content(0) == "first");
+    CHECK(content(1) == "other");
+  }
+  CHECK(disk.reads() == 2);
+  folder.write(path, "second one");
+  CHECK(content(0) == "second one");
+  CHECK(content(0) == "second one");
+  CHECK(content(1) == "other");
+  CHECK(disk.reads() == 4);
+  const auto then = std::filesystem::last_write_time(folder.path("cat/1.jpg"));
+  folder.write("cat/1.jpg", "OTHER");  // of the same size
+  std::filesystem::last_write_time(folder.path("cat/1.jpg"), then + std::chrono::milliseconds(1));
+  CHECK(content(1) == "OTHER");
+  std::filesystem::remove(folder.path(path));
+  SourceSample sample;
+  CHECK_THROWS_AS((void)source.load({0, 0, 0, 0}, sample), FileError);
 }

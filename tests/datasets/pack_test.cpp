@@ -135,7 +135,7 @@ TEST_CASE("kept in memory, restart points stay the sample's own") {
   const SmallPack pack = small_pack();
   MemoryDisk disk;
   disk.add(kShard, view(pack.shard));
-  const CachedSource source(std::make_unique<PackSource>(opened(pack), "/p", DecodeLimits{}, disk), 1 << 20);
+  const CachedSource source(std::make_unique<PackSource>(opened(pack), "/p", DecodeLimits{}, disk), disk, 1 << 20);
   SourceSample sample;
   for (int round = 0; round < 2; ++round) {
     for (const uint64_t i : {2, 1, 0, 2}) {

@@ -185,7 +185,13 @@ def test_kill_9_of_a_rank():
         os.kill(one, signal.SIGKILL)  # a loader: mpirun goes on without it
         time.sleep(1)
         assert job.process.poll() is None, job.text()
-        os.kill(zero, signal.SIGKILL)  # the trainer: the ranks of this stand-in would wait for it for ever
+        # The trainer, whom the ranks of this stand-in would wait for, for ever; and its helper at once: the program dies with
+        # it, and what the program started has nobody left but the launcher.
+        with open(f"/proc/{zero}/task/{zero}/children") as children:
+            helpers = [int(pid) for pid in children.read().split()]
+        assert helpers
+        for pid in (zero, *helpers):
+            os.kill(pid, signal.SIGKILL)
         assert job.end(40) == 5, job.text()
         assert "is still there after rank 0 has left; mpirun is ended" in job.text()
         assert "no rank said how it ended; killed, or cut off with its host: rank 1 (host " in job.text(), job.text()
