@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/switches.h"
@@ -177,9 +178,7 @@ EndReporter EndReporter::from_environment() {
   if (failed != std::errc() || end != rank.data() + rank.size()) return reporter;
   const int port = std::atoi(address.c_str() + colon + 1);
   reporter.fd_ = connect_to_any(address.substr(0, colon), static_cast<uint16_t>(port));
-  char host[256] = {};
-  (void)::gethostname(host, sizeof host - 1);
-  reporter.say(json_text_replacing({{"token", token}, {"rank", number}, {"host", host}}));
+  reporter.say(json_text_replacing({{"token", token}, {"rank", number}, {"host", host_name()}}));
   return reporter;
 }
 

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -23,6 +24,7 @@
 #include "launch/end_channel.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/utf8.h"
 #include "runtime/process/session_folder.h"
 #include "runtime/process/signals.h"
@@ -73,6 +75,16 @@ std::string first_line(const std::string& text) {
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Processes that the kernel has killed since this host started because memory ran out.
+uint64_t count_oom_kills() {
+  std::ifstream counts("/proc/vmstat");
+  std::string name;
+  for (uint64_t value = 0; counts >> name >> value;) {
+    if (name == "oom_kill") return value;
+  }
+  return 0;
 }
 
 bool is_local(const std::string& host) {
@@ -308,6 +320,22 @@ int launch_exit_code(int wait_status, const JobOutcome& job, int interrupted_by)
   return code <= 5 ? code : static_cast<int>(ErrorKind::runtime);
 }
 
+std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
+  if (end.interrupted_by != 0) return {};
+  std::string text;
+  if (WIFSIGNALED(end.wait_status) && !end.ended_mpirun) {
+    text = "mpirun (host " + end.host + ") was killed by " + signal_name(WTERMSIG(end.wait_status)) +
+           ", and the job with it";
+  } else if (job.any()) {
+    text = job.summary();
+  }
+  if (!text.empty() && end.oom_kills > 0) {
+    text += "; on this host memory ran out and the kernel killed " + std::to_string(end.oom_kills) +
+            (end.oom_kills == 1 ? " process" : " processes") + " meanwhile (see dmesg)";
+  }
+  return text;
+}
+
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
 
 int run_launch_line(const LaunchLine& line) {
@@ -362,6 +390,7 @@ int run_launch_line(const LaunchLine& line) {
   });
   int interrupted_by = 0;
   int status = 0;
+  const uint64_t oom_kills_before = count_oom_kills();
   EndRequest request;
   std::optional<Nanoseconds> repeat_at;
   const auto interrupt = [&](int number) {
@@ -430,8 +459,9 @@ int run_launch_line(const LaunchLine& line) {
   end_descendants(kEndOrphans_s);
   folder.release();
   ends.read(clock.now());
-  if (const std::string summary = ends.job().summary(); interrupted_by == 0 && ends.job().any() && !summary.empty()) {
-    std::fprintf(stderr, "penstock: %s\n", without_controls(summary).c_str());
+  const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
+  if (const std::string last = closing_line(end, ends.job()); !last.empty()) {
+    std::fprintf(stderr, "penstock: %s\n", without_controls(last).c_str());
   }
   return launch_exit_code(status, ends.job(), interrupted_by);
 }

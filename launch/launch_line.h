@@ -19,6 +19,7 @@
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -87,6 +88,19 @@ std::string shell_quoted(const std::vector<std::string>& argv);  // one line for
 // pass; killed by a signal it is 5, and so is 0, because nobody said that the job was done; anything else is 1. After an
 // interruption, 128 + the signal, as shells have it.
 int launch_exit_code(int wait_status, const JobOutcome& job, int interrupted_by);
+
+// How run_launch_line() saw the end.
+struct LaunchEnd {
+  int wait_status = 0;        // mpirun's
+  bool ended_mpirun = false;  // it was killed by run_launch_line() itself, which has said why
+  int interrupted_by = 0;     // the signal
+  std::string host;           // this one
+  uint64_t oom_kills = 0;     // on this host, while the job ran
+};
+
+// The last line of the job, for people: cause, rank, host, signal; empty after an interruption and after a good end with
+// all ranks.
+std::string closing_line(const LaunchEnd& end, const JobOutcome& job);
 
 // Starts mpirun, passes SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this node's helpers
 // (the grace, at most), and removes the folder, which is made if missing. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the

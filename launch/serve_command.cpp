@@ -5,6 +5,7 @@
 #include "launch/command.h"
 #include "launch/run_job.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/client/attach.h"
 #include "runtime/job/job.h"
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/client/attach.h"
 #include "runtime/client/data_loader.h"

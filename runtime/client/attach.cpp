@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/host_name.h"
 
 namespace penstock {
 namespace {
@@ -77,11 +78,6 @@ void check_rank(const std::string& name, const ProgramPlace& place, const Client
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
-}
 
 std::string serving_name(const Job& job) {
   if (!job.name.empty()) {

@@ -53,6 +53,4 @@ ClientWelcome handshake(PacketSocket& socket, const std::string& token, Nanoseco
 // `penstock serve --stop`: true once the job's ranks have said goodbye; false where nobody serves.
 bool end_serving(const std::string& name, Nanoseconds timeout_ns);
 
-std::string host_name();
-
 }  // namespace penstock

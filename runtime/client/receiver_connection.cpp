@@ -5,6 +5,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/switches.h"
 #include "runtime/client/attach.h"

@@ -1,6 +1,7 @@
 #include "launch/launch_line.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <string>
 #include <vector>
@@ -179,4 +180,21 @@ TEST_CASE("exit codes") {
   CHECK(launch_exit_code(exited(0), job, 0) == 5);  // it was killed: mpirun says 0 to that too
   job.ended(0, 4, "", 0);
   CHECK(launch_exit_code(exited(0), job, 0) == 4);
+}
+
+TEST_CASE("the last line tells the cause, where it was, and whether memory ran out") {
+  JobOutcome job({.ranks = 2}, 0);
+  CHECK(closing_line({.wait_status = 0, .host = "a"}, job) == "");  // mpirun has spoken: no rank began
+  job.began(0, "a", 0);
+  job.began(1, "b", 0);
+  job.hung_up(1, 1);
+  CHECK(closing_line({.wait_status = SIGKILL, .host = "a"}, job) ==
+        "mpirun (host a) was killed by SIGKILL, and the job with it");
+  const std::string lost =
+      "the job failed with exit code 5: no rank said how it ended; killed, or cut off with its host: "
+      "rank 1 (host b)";
+  CHECK(closing_line({.wait_status = SIGKILL, .ended_mpirun = true, .host = "a"}, job) == lost);
+  CHECK(closing_line({.host = "a", .oom_kills = 1}, job) ==
+        lost + "; on this host memory ran out and the kernel killed 1 process meanwhile (see dmesg)");
+  CHECK(closing_line({.interrupted_by = SIGINT, .host = "a"}, job) == "");
 }

@@ -4,6 +4,7 @@ program has its grace and nothing is left: no process, no segment, no session fo
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,7 @@ def test_kill_9_of_mpirun():
         job = Job(env, CHECKPOINT)
         os.kill(job.mpirun(), signal.SIGKILL)
         assert job.end() == 5, job.text()
+        assert f"penstock: mpirun (host {socket.gethostname()}) was killed by SIGKILL, and the job with it" in job.text(), job.text()
         job.wait_for("saved", 8)
     job.forget()
 

@@ -1,7 +1,5 @@
 #include "transport/mpi/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/wire.h"
 #include "transport/mpi/mpi_call.h"
@@ -102,8 +101,6 @@ void Progress::initialise() {
   world_.library.assign(text, static_cast<size_t>(length));
   world_.library = world_.library.substr(0, world_.library.find(", package"));
 
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
   // Ranks of one node share memory: that, and not the host's name, decides who is local to whom.
   MPI_Comm node = MPI_COMM_NULL;
   PENSTOCK_MPI_CALL(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, world_.rank, MPI_INFO_NULL, &node));
@@ -121,7 +118,7 @@ void Progress::initialise() {
   PackedRankInfo mine{};
   mine.local_rank = local_rank;
   mine.leader = leader;
-  std::memcpy(mine.host, host, sizeof host);
+  host_name().copy(mine.host, sizeof mine.host - 1);
   std::vector<PackedRankInfo> all(static_cast<size_t>(world_.size));
   PENSTOCK_MPI_CALL(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_));
   for (int rank = 0; rank < world_.size; ++rank) {
