@@ -31,7 +31,7 @@ const char* const head = R"(# yaml-language-server: $schema=penstock.schema.json
 # The line above lets an editor complete and check this file, once you have run: penstock schema > penstock.schema.json
 #
 #   penstock check job.yaml                              is everything in order?
-#   mpirun -n 4 penstock run job.yaml -- python train.py
+#   penstock launch --run job.yaml -n 4 -- python train.py    on this machine, with 2 trainers and 2 loaders
 # Any key can be set for one run: penstock run job.yaml loader.threads=4 splits.train.batch_size=128
 
 seed: 0                  # of the order and of every random draw: the same seed gives the same stream, bit for bit
