@@ -50,7 +50,8 @@ class NumberedSource final : public Source {
 };
 
 struct Fault {
-  enum class Kind : uint8_t { kill, stop, cut_both, cut_to, cut_from, slow, failing, damage, leave };
+  enum class Kind : uint8_t { kill, stop, cut_both, cut_to, cut_from, slow, failing, damage, leave, disk };
+  static constexpr int64_t kKinds = 10;
   Kind kind = Kind::kill;
   PeerId loader = 0;
   Nanoseconds at = 0;
@@ -60,7 +61,7 @@ struct Fault {
 
 const char* name_of(Fault::Kind kind) {
   constexpr const char* names[] = {"kill", "stop",    "cut both", "cut to", "cut from",
-                                   "slow", "failing", "damage",   "leave"};
+                                   "slow", "failing", "damage",   "leave",  "disk"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -110,7 +111,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   s.threads = static_cast<int>(random.between(1, 3));
   s.prefetch = static_cast<int>(random.between(1, 3));
   s.hold = static_cast<int>(random.between(0, 1));
-  s.in_place = random.chance(60);
+  s.in_place = random.chance(60) && !options.damaged_chunks;
   s.step_ns = random.between(1, is_long ? 40 : 200) * kMillisecond;
   s.chunk_ns = random.between(1, 40) * kMillisecond;
   s.lost_after = random.between(5, 30) * 100 * kMillisecond;
@@ -122,12 +123,20 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   }
   if (!options.faults) return s;
   const Nanoseconds lasts = 200 * kMillisecond + 2 * s.step_ns * s.steps * epochs;
+  if (options.damaged_chunks) {
+    s.spare_joins_at = 0;
+    for (int64_t i = 0; i < 3; ++i) {
+      const PeerId loader = s.receivers + static_cast<PeerId>(random.below(s.loaders));
+      s.faults.push_back({Fault::Kind::damage, loader, lasts * i / 3, 0, {}});
+    }
+    return s;
+  }
   const int64_t count = random.between(1, is_long ? 12 : 6);
   const PeerId healthy = s.receivers + static_cast<PeerId>(random.below(s.loaders));
   if (healthy == s.ranks() - 1) s.spare_joins_at = 0;
   for (int64_t i = 0; i < count && s.loaders > 1; ++i) {
     Fault fault;
-    fault.kind = static_cast<Fault::Kind>(random.below(9));
+    fault.kind = static_cast<Fault::Kind>(random.below(Fault::kKinds));
     do {
       fault.loader = s.receivers + static_cast<PeerId>(random.below(s.loaders));
     } while (fault.loader == healthy);
@@ -177,7 +186,7 @@ class FaultWorld::Impl {
         random_(seed + 0x5eed),
         script_(draw_script(script_random_, options)),
         network_(loop_, random_,
-                 {script_.ranks(), script_.in_place, 200 * kMicrosecond, 2,
+                 {script_.ranks(), script_.in_place, 200 * kMicrosecond, 2, options.damaged_chunks ? 100 : 50,
                   options.logged ? [this](const std::string& what) { log(what); }
                                  : std::function<void(const std::string&)>(),
                   describe}) {
@@ -295,7 +304,7 @@ class FaultWorld::Impl {
         return random_.between(script_.chunk_ns / 2, 2 * script_.chunk_ns) * ranks_[at].slowness;
       };
       spec.fails = [this, at](const ChunkWork&) {
-        return ranks_[at].failing ? std::string("the disk says EIO") : std::string();
+        return ranks_[at].failing || loop_.now() < disk_fails_until_ ? std::string("the disk says EIO") : std::string();
       };
       if (script_.wrong == static_cast<PeerId>(at))
         spec.spoil = [this](const ChunkWork&) { return random_.chance(50); };
@@ -374,8 +383,11 @@ class FaultWorld::Impl {
         return in_the_end([this, &rank] { turn(rank); });
       case Fault::Kind::slow: rank.slowness = 8; return in_the_end([&rank] { rank.slowness = 1; });
       case Fault::Kind::failing: rank.failing = true; return in_the_end([&rank] { rank.failing = false; });
-      case Fault::Kind::damage:
+      case Fault::Kind::disk: disk_fails_until_ = until; return;
+      case Fault::Kind::damage: {
+        if (options_.damaged_chunks) return network_.damage(fault.loader, 0, 1);
         return network_.damage(fault.loader, static_cast<int>(random_.below(3)), static_cast<int>(random_.below(4)));
+      }
       case Fault::Kind::leave:
         rank.leaving = true;
         if (rank.begun && !rank.ended) rank.loader->leave("the seed says so");
@@ -469,6 +481,7 @@ class FaultWorld::Impl {
   std::string split_json_;
   std::vector<Rank> ranks_;
   std::map<PeerId, bool> is_cut_;
+  Nanoseconds disk_fails_until_ = 0;
   Sum128 log_;
   WorldResult result_;
 };

@@ -6,7 +6,8 @@
 //
 // What is drawn: the shape of the job (receivers, loaders, chunk buffers, times), what programs do (pause, hold batches,
 //   break off), and faults of loaders: killed, seen at once or never; stopped for a while; cut off one way or both ways;
-//   slow; failing; with damaged messages and chunks; asked to leave. One loader at least stays healthy, unless the seed says that all are lost.
+//   slow; failing, alone or all at once as where a disk is shared; with damaged messages and chunks; asked to leave. One
+//   loader at least stays healthy otherwise, unless the seed says that all are lost.
 // What is checked: every batch of every program, in its order, to the last byte; both hashes against those of the same
 //   job without faults; that no program waits longer than the faults explain; that the job ends, in good order, or by
 //   name where all loaders are lost; what SimNetwork checks; and the budget of hedges.
@@ -43,9 +44,10 @@ class FaultWorld {
  public:
   struct Options {
     bool faults = true;
-    bool all_lost = false;  // in the end
-    bool wrong = false;     // one loader's samples are not what they should be, half of the time; no other faults
-    bool logged = true;     // WorldResult::log is wanted
+    bool all_lost = false;        // in the end
+    bool wrong = false;           // one loader's samples are not what they should be, half of the time; no other faults
+    bool damaged_chunks = false;  // chunks that arrive damaged are the only faults
+    bool logged = true;           // WorldResult::log is wanted
     // Everything that arrives and happens, a line each; for looking at one world.
     std::string* text = nullptr;
   };

@@ -65,7 +65,7 @@ void SimClient::handle(const ClientMessage& message, UniqueFd fd) {
 
 void SimClient::begin_epoch() {
   if (epoch_ == script_.epochs.size()) {
-    for (const ClientRelease& one : std::exchange(held_, {})) send(one);
+    for (const ClientBatch& one : std::exchange(held_, {})) let_go(one);
     state_ = State::finished;
     return;
   }
@@ -89,11 +89,11 @@ void SimClient::take(const ClientBatch& batch) {
   if (script_.checks) check(batch);
   ++taken_;
   ++batches_;
-  held_.push_back({batch.pool, batch.batch_buffer});
+  held_.push_back(batch);
   state_ = State::stepping;
   loop_.after(script_.step_takes(), [this] {
     while (std::ssize(held_) > script_.hold) {
-      send(held_.front());
+      let_go(held_.front());
       held_.erase(held_.begin());
     }
     if (taken_ == script_.epochs[epoch_].batches) {
@@ -103,6 +103,12 @@ void SimClient::take(const ClientBatch& batch) {
     }
     receivers_turn_();
   });
+}
+
+// It must still be what it was: memory that is in use is nobody else's.
+void SimClient::let_go(const ClientBatch& batch) {
+  if (script_.checks) check(batch);
+  send(ClientRelease{batch.pool, batch.batch_buffer});
 }
 
 // Labels and images are those of the indices, to the last byte.

@@ -55,6 +55,7 @@ class SimClient {
   void ask();
   void take(const ClientBatch& batch);
   void check(const ClientBatch& batch);
+  void let_go(const ClientBatch& batch);
   void end_epoch(bool broken_off);
   void fail(const std::string& why);
 
@@ -70,7 +71,7 @@ class SimClient {
   int64_t batches_ = 0;
   Nanoseconds asked_at_ = 0;
   Nanoseconds longest_wait_ = 0;
-  std::vector<ClientRelease> held_;
+  std::vector<ClientBatch> held_;
   std::map<int32_t, SharedMemory> pools_;
   std::map<int32_t, uint64_t> batch_buffer_bytes_;
   std::string failure_;

@@ -129,7 +129,7 @@ void SimNetwork::send_chunk(PeerId from, PeerId to, Message envelope, ChunkBuffe
   const Nanoseconds when = arrival(from, to, &Way::last_chunk);
   int& to_damage = ranks_[static_cast<size_t>(from)].chunks_to_damage;
   const bool damaged = to_damage > 0 && to_damage-- > 0;
-  const bool in_payload = damaged && !spec_.in_place && bytes > 0 && random_.chance(50);
+  const bool in_payload = damaged && !spec_.in_place && bytes > 0 && random_.chance(spec_.payload_percent);
   if (damaged && !in_payload) flip_a_bit(envelope);
   if (spec_.in_place) {
     chunk.hash = hash128(chunk.bytes).low;

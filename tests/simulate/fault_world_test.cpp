@@ -80,6 +80,22 @@ TEST_CASE("a loader that computes wrongly is found by chunks that are made twice
   CHECK(found > 80);
 }
 
+TEST_CASE("a chunk that arrives damaged is asked for again at once") {
+  int64_t batches = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    CAPTURE(seed);
+    const WorldResult quiet = FaultWorld(seed, {.faults = false, .logged = false}).run();
+    const WorldResult world = FaultWorld(seed, {.damaged_chunks = true, .logged = false}).run();
+    REQUIRE(world.failure == "");
+    CHECK(world.hashes == quiet.hashes);
+    CHECK(world.losses == 0);
+    // A chunk's time more; not the seconds that a lease may take.
+    CHECK(world.longest_wait_ns < quiet.longest_wait_ns + 600 * kMillisecond);
+    batches += world.batches;
+  }
+  CHECK(batches > 1000);
+}
+
 TEST_CASE("where all loaders are lost the job ends, by that name") {
   int64_t ended = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
