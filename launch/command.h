@@ -8,8 +8,11 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/process/placement.h"
 
 namespace penstock {
 
@@ -56,5 +59,7 @@ struct JobArguments {
   std::vector<std::string> overrides;
 };
 void add_job_arguments(CLI::App& command, JobArguments& arguments);
+// --role of `run` and `serve`.
+void add_role(CLI::App& command, std::optional<Role>& role);
 
 }  // namespace penstock

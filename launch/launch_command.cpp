@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "launch/command.h"
@@ -39,22 +37,14 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   request.program = std::move(program);
   request.penstock = own_path();
   request.trainers = job.roles.trainers;
+  request.trainers_given = job.roles.trainers_given;
   request.loader_threads = job.loader.threads;
   request.grace_s = job.trainer.grace_s;
   request.lost_after_s = job.balancer.lost_after_s;
   request.cores = static_cast<int>(allowed_cores(false).size());
   request.root = ::geteuid() == 0;
   request.environment = current_environment();
-  if (!request.hostfile.empty()) {
-    std::ifstream file(request.hostfile);
-    if (!file) {
-      throw Error(ErrorKind::usage, system_error_text("cannot read the host file '" + request.hostfile + "'"),
-                  "--hostfile names a file as mpirun takes it: a host on each line");
-    }
-    std::stringstream text;
-    text << file.rdbuf();
-    request.hostfile_hosts = count_hosts(text.str());
-  }
+  if (!request.hostfile.empty()) request.hostfile_hosts = static_cast<int>(read_hostfile(request.hostfile).size());
   const bool serve = request.command == "serve";
   if (serve && !request.program.empty()) {
     throw Error(ErrorKind::usage, "`penstock serve` starts no program", "leave out --serve, or what stands after --");
@@ -105,6 +95,24 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(positive());
   command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',');
   command->add_option("--hostfile", request->hostfile, "file of hosts");
+  for (const auto& [role, hosts, what] : {std::tuple("trainer", &LaunchRequest::trainer_hosts, "train"),
+                                          std::tuple("loader", &LaunchRequest::loader_hosts, "load")}) {
+    const std::string name = std::string("--") + role + "-host";
+    CLI::Option* list =
+        command
+            ->add_option_function<std::vector<std::string>>(
+                name,
+                [request, hosts](const std::vector<std::string>& words) { (*request).*hosts = parse_hosts(words); },
+                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
+            ->delimiter(',')
+            ->type_name("HOST:N");
+    command
+        ->add_option_function<std::string>(
+            name + "file", [request, hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
+            "the same as a file of lines HOST slots=N")
+        ->excludes(list)
+        ->type_name("FILE");
+  }
   command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();
   CLI::Option* print_flag = command->add_flag("--print")->description("print the line (the default)");
   command->add_flag("--run", *run, "run it")->excludes(print_flag);

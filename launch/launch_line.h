@@ -15,6 +15,7 @@
 //   (launch/findings.h, knows_localhost()).
 //   --enable-recovery (Open MPI 4) or --with-ft ulfm (5): without, mpirun ends the whole job where one loader dies.
 //   Over several nodes, keepalive for mpirun's own connections: by itself it notices a lost node after five minutes.
+// Nodes that only load, or only train: two parts of one line (MPMD), each with --role.
 // Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
 #pragma once
@@ -25,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/host_list.h"
 #include "launch/job_outcome.h"
 
 namespace penstock {
@@ -44,22 +46,25 @@ MpiFound parse_mpirun_version(const std::string& text);
 MpiFound find_mpirun(const std::string& mpirun = "mpirun");
 
 struct LaunchRequest {
-  std::string job;                     // path of the job file
-  std::vector<std::string> overrides;  // "key.sub=value", passed on
-  std::string command = "run";         // or "serve"
-  std::vector<std::string> options;    // of that command, passed on ("--json", …)
-  std::vector<std::string> program;    // after --; empty: the job's own
-  std::string penstock = "penstock";   // the program that every rank runs
-  int trainers = 1;                    // roles.trainers, per node
-  int loader_threads = 2;              // loader.threads
-  double grace_s = 5;                  // trainer.grace_s
-  double lost_after_s = 10;            // balancer.lost_after_s
-  int ranks = 0;                       // -n, of the whole job; 0: by `loaders`
-  int loaders = 0;                     // --loaders, per node; 0: as many as the cores of this node hold, one at least
-  std::vector<std::string> hosts;      // --host
-  std::string hostfile;                // --hostfile
-  int hostfile_hosts = 0;              // different hosts in it: count_hosts()
-  int cores = 1;                       // of this node
+  std::string job;                       // path of the job file
+  std::vector<std::string> overrides;    // "key.sub=value", passed on
+  std::string command = "run";           // or "serve"
+  std::vector<std::string> options;      // of that command, passed on ("--json", …)
+  std::vector<std::string> program;      // after --; empty: the job's own
+  std::string penstock = "penstock";     // the program that every rank runs
+  int trainers = 1;                      // roles.trainers, per node
+  bool trainers_given = false;           // it stands in the job, and is no default
+  int loader_threads = 2;                // loader.threads
+  double grace_s = 5;                    // trainer.grace_s
+  double lost_after_s = 10;              // balancer.lost_after_s
+  int ranks = 0;                         // -n, of the whole job; 0: by `loaders`
+  int loaders = 0;                       // --loaders, per node; 0: as many as the cores of this node hold, one at least
+  std::vector<std::string> hosts;        // --host
+  std::string hostfile;                  // --hostfile
+  int hostfile_hosts = 0;                // different hosts in it
+  std::vector<HostSlots> trainer_hosts;  // --trainer-host, --trainer-hostfile: with the next, instead of those above
+  std::vector<HostSlots> loader_hosts;
+  int cores = 1;  // of this node
   bool root = false;
   std::string session_folder;  // from new_session_folder_name() or make_session_folder(); empty: none
   std::map<std::string, std::string>
@@ -68,6 +73,7 @@ struct LaunchRequest {
 
 struct LaunchLine {
   std::vector<std::string> argv;
+  size_t second_part = 0;  // where the loaders' part begins in it; 0: all ranks are in one
   int ranks = 0;
   int nodes = 1;
   bool remote = false;  // some rank is not on this host
@@ -81,7 +87,6 @@ struct LaunchLine {
 
 LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi);
 
-int count_hosts(const std::string& hostfile_text);               // different names in it
 std::string shell_quoted(const std::vector<std::string>& argv);  // one line for a POSIX shell
 
 // The exit code of the job: what its ranks said (job_outcome.h). Where none has begun, mpirun's: 1 to 5 are the ranks' own and

@@ -70,11 +70,28 @@ int run_job(const RunRequest& request) {
     }
   }
   const LauncherInfo launcher = detect_launcher(current_environment());
+  if (request.role && launcher.kind == LauncherKind::none) {
+    throw Error(ErrorKind::usage, "--role is for ranks, and mpirun has not started this process",
+                "`penstock launch --trainer-host … --loader-host …` writes the mpirun line");
+  }
+  if (request.role == Role::loader && !request.program.empty()) {
+    throw Error(ErrorKind::usage, "a loader starts no program",
+                "leave out what stands after -- where --role is loader");
+  }
   const std::string unused = gpu_keys_without_effect(job);
   if (!unused.empty() && launcher.rank.value_or(0) == 0 && !request.quiet) print_notice(unused);
   const UniqueFd dump = launcher.rank.value_or(0) == 0 ? claim_dump(request.dump_folder) : UniqueFd();
   if (launcher.kind == LauncherKind::none) return run_single_process(request, job);
   return run_mpi_rank(request, job);
+}
+
+void add_role(CLI::App& command, std::optional<Role>& role) {
+  command
+      .add_option_function<std::string>(
+          "--role", [&role](const std::string& text) { role = text == "trainer" ? Role::trainer : Role::loader; },
+          "what this rank is to be, where nodes load alone: every part of the mpirun line says it")
+      ->check(CLI::IsMember({"trainer", "loader"}))
+      ->type_name("trainer|loader");
 }
 
 void add_run(CLI::App& app, Chosen& chosen) {
@@ -86,6 +103,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");
+  add_role(*command, request->role);
   CLI::Option* dump = command
                           ->add_option("--dump", request->dump_folder,
                                        "write every delivered batch to this folder, new or without a dump in it")

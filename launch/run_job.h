@@ -4,7 +4,7 @@
 // and a helper for each trainer, and one loader, joined by the inproc transport.
 //
 //   a. the job file is read, then the helper is forked (before MPI and before any thread)
-//   b. MPI starts; ranks tell each other host, cores and what they read; roles follow
+//   b. MPI starts; ranks tell each other host, cores and what they read; roles follow, or are said by --role
 //   c. transports are made: shm for pairs on one node, mpi for the rest, or what the job says
 //   d. a trainer opens its receiver and has its helper start the program; a loader loads
 //   e. the programs end: loaders report, everybody leaves; rank 0 prints the report
@@ -13,8 +13,11 @@
 // When anything fails, the first failure is what rank 0 prints and exits with; the others leave quietly.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/process/placement.h"
 
 namespace penstock {
 
@@ -31,6 +34,7 @@ struct RunRequest {
   bool quiet_progress = false;
   std::string dump_folder;
   bool dump_raw = false;
+  std::optional<Role> role;    // --role: of this rank; nothing: by roles.trainers
   bool serve = false;          // open receivers and start nothing
   double idle_s = 0;           // serve: end after so long without a program; 0: do not
   EndReporter* end = nullptr;  // tells `penstock launch --run` how this rank ends; null: nobody asks

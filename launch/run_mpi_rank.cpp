@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
 #include "launch/end_channel.h"
+#include "launch/launch_line.h"
 #include "launch/progress.h"
 #include "launch/run_job.h"
 #include "launch/trainer.h"
@@ -35,6 +37,14 @@ UniqueFd watch_parent() {
 #else
   return {};
 #endif
+}
+
+// As one would type it, for messages.
+std::string own_command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return shell_quoted(words);
 }
 
 // Settings that all ranks must read alike, because each acts on its own: a rank that differs would be waited for, or
@@ -135,11 +145,52 @@ class RankOfJob {
     return options;
   }
 
-  // Roles and cores of all ranks, the same on each; refuses ranks that read another job.
-  void take_place() {
+  // The role of each rank, by what all of them were told; refuses ranks that read another job.
+  void take_role() {
+    const nlohmann::json common = common_settings(job_);
+    nlohmann::json mine{{"common", common}, {"command", own_command_line()}};
+    if (request_.role) mine["role"] = static_cast<int>(*request_.role);
     std::vector<RankInfo> ranks;
+    std::vector<std::string> commands;
     for (const MpiRankInfo& info : session_->world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
-    members_ = assign_roles(ranks, job_.roles.trainers);
+    for (const std::string& text : session_->all_gather(json_text_replacing(mine))) {
+      const auto other = parse_json(text);
+      if (other.contains("role")) ranks[commands.size()].role = static_cast<Role>(other["role"].get<int>());
+      commands.push_back(other["command"]);
+      for (const auto& [key, value] : common.items()) {
+        if (other["common"][key] == value) continue;
+        throw Error(ErrorKind::config, "ranks read different job files: " + key + " differs",
+                    "make the same job file visible on every node");
+      }
+    }
+    if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& rank) { return rank.role.has_value(); })) {
+      members_ = assign_roles(ranks, job_.roles.trainers);
+      return;
+    }
+    members_ = roles_as_said(ranks);
+    if (job_.roles.trainers_given) {
+      throw Error(
+          ErrorKind::config,
+          "roles.trainers is " + std::to_string(job_.roles.trainers) + ", and the ranks say their roles by --role",
+          "leave one of them out: roles.trainers is for nodes that are all alike");
+    }
+    if (members_[0].role == Role::trainer) return;
+    const auto part = [&](Role role) {
+      const auto first =
+          std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.role == role; });
+      const auto count =
+          std::count_if(members_.begin(), members_.end(), [&](const Member& m) { return m.role == role; });
+      return "-n " + std::to_string(count) + " --host " + hosts_with(members_, role) + " " +
+             commands[static_cast<size_t>(first->rank)];
+    };
+    throw Error(ErrorKind::usage,
+                "rank 0 (host " + members_[0].host + ") loads, but the first trainer coordinates and must be rank 0",
+                "put the trainers first: mpirun " + part(Role::trainer) + " : " + part(Role::loader));
+  }
+
+  // Roles and cores of all ranks, the same on each.
+  void take_place() {
+    take_role();
     (void)replicas_of(job_, static_cast<int>(std::count_if(members_.begin(), members_.end(),
                                                            [](const Member& m) { return m.role == Role::trainer; })));
     std::vector<CoreNeed> needs;
@@ -152,19 +203,13 @@ class RankOfJob {
     const bool use_launchers = detect_launcher(current_environment()).kind == LauncherKind::open_mpi;
     cpus_ = share_cores(allowed_cores(use_launchers), needs)[my_need];
 
-    const nlohmann::json common = common_settings(job_);
-    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"common", common}, {"port", 0}};
+    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"port", 0}};
     if (self_ == 0) rank_facts["port"] = free_tcp_port();
     std::vector<std::string> core_texts;
     for (const std::string& text : session_->all_gather(json_text(rank_facts))) {
       const auto other = parse_json(text);
       core_texts.push_back(other["cores"]);
       master_port_ = std::max(master_port_, other["port"].get<int>());
-      for (const auto& [key, value] : common.items()) {
-        if (other["common"][key] == value) continue;
-        throw Error(ErrorKind::config, "ranks read different job files: " + key + " differs",
-                    "make the same job file visible on every node");
-      }
     }
     if (self_ != 0 || request_.quiet) return;
     std::fputs(placement_table(members_, core_texts).c_str(), stderr);

@@ -33,6 +33,7 @@ void add_serve(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");
+  add_role(*command, request->role);
   command->footer(
       "mpirun -n 4 penstock serve job.yaml &\n"
       "PENSTOCK_ATTACH=1 torchrun --nproc-per-node=2 train.py\n"

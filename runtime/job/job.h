@@ -151,8 +151,9 @@ struct SplitSpec {
 };
 
 struct RolesSpec {
-  int trainers = 1;           // per node; the other local ranks load
-  int ranks_per_replica = 1;  // so many consecutive trainers get the same data
+  int trainers = 1;             // per node; the other local ranks load
+  bool trainers_given = false;  // it is no default: ranks may not say their roles besides
+  int ranks_per_replica = 1;    // so many consecutive trainers get the same data
 };
 
 // The share of images that the CPU makes although GPUs would take them. Not given: the CPU makes what GPUs leave.

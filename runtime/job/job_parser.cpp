@@ -61,6 +61,7 @@ ReadJob parse_with_origins(const std::string& text, const std::string& path, con
   if (readable) {
     if (root.is_mapping() || root.is_null()) overlay.apply(root);
     read_job(root, out.job, out.origins, complaints);
+    out.job.roles.trainers_given = out.origins.count("roles.trainers") != 0;
   }
   complaints.throw_if_any();
   return out;

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <tuple>
+#include <utility>
 
 #include "runtime/base/error.h"
 
@@ -43,19 +45,47 @@ std::string plural(int count, const char* what) {
 
 }  // namespace
 
-std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainers_per_node) {
-  if (ranks.empty()) throw Error(ErrorKind::usage, "no ranks to give roles to");
-  if (trainers_per_node < 1) {
-    throw Error(ErrorKind::config, "roles.trainers is " + std::to_string(trainers_per_node), "it must be 1 or more");
+namespace {
+
+// What a node is called in messages: its host's name, with a number where several have that name.
+std::string label(const std::vector<RankInfo>& ranks, const RankInfo& rank) {
+  const bool shared = std::any_of(ranks.begin(), ranks.end(), [&](const RankInfo& other) {
+    return other.host == rank.host && other.node != rank.node;
+  });
+  return shared ? rank.host + "#" + std::to_string(rank.node) : rank.host;
+}
+
+// The members with these roles, numbered in the order of the ranks; local numbers count by host and role.
+std::vector<Member> with_roles(const std::vector<RankInfo>& ranks, const std::vector<Role>& roles) {
+  std::vector<Member> members;
+  std::map<std::pair<std::string, Role>, int> on_host;
+  std::map<Role, int> in_job;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    Member member;
+    member.rank = static_cast<int>(r);
+    member.host = label(ranks, ranks[r]);
+    member.host_name = ranks[r].host;
+    member.local_rank = ranks[r].local_rank;
+    member.role = roles[r];
+    member.number = in_job[member.role]++;
+    ++on_host[{member.host, member.role}];
+    members.push_back(std::move(member));
   }
-  const auto label = [&](const RankInfo& rank) {
-    const bool shared = std::any_of(ranks.begin(), ranks.end(), [&](const RankInfo& other) {
-      return other.host == rank.host && other.node != rank.node;
-    });
-    return shared ? rank.host + "#" + std::to_string(rank.node) : rank.host;
-  };
+  for (Member& member : members) {
+    member.local_trainers = on_host[{member.host, Role::trainer}];
+    member.local_loaders = on_host[{member.host, Role::loader}];
+    member.local_number = static_cast<int>(std::count_if(members.begin(), members.end(), [&](const Member& other) {
+      return other.host == member.host && other.role == member.role && other.local_rank < member.local_rank;
+    }));
+  }
+  return members;
+}
+
+std::map<std::string, int> check_local_ranks(const std::vector<RankInfo>& ranks) {
+  if (ranks.empty()) throw Error(ErrorKind::usage, "no ranks to give roles to");
   std::map<std::string, std::vector<int>> hosts;  // host → its local ranks
-  for (const RankInfo& rank : ranks) hosts[label(rank)].push_back(rank.local_rank);
+  for (const RankInfo& rank : ranks) hosts[label(ranks, rank)].push_back(rank.local_rank);
+  std::map<std::string, int> counts;
   for (auto& [host, local] : hosts) {
     std::sort(local.begin(), local.end());
     for (size_t i = 0; i < local.size(); ++i) {
@@ -65,13 +95,27 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
           "the local ranks of host '" + host + "' are not 0 to " + std::to_string(local.size() - 1) + ", each once",
           "report the launcher and its version; mpirun of Open MPI 4 and 5 is known to work");
     }
-    if (static_cast<int>(local.size()) < trainers_per_node) {
-      throw Error(ErrorKind::config,
-                  "host '" + host + "' has " + plural(static_cast<int>(local.size()), "rank") +
-                      ", but roles.trainers asks for " + plural(trainers_per_node, "trainer") + " on every node",
-                  "start at least " + std::to_string(trainers_per_node + 1) +
-                      " ranks on it (mpirun -n …, --host HOST:SLOTS), or lower roles.trainers");
-    }
+    counts[host] = static_cast<int>(local.size());
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainers_per_node) {
+  if (trainers_per_node < 1) {
+    throw Error(ErrorKind::config, "roles.trainers is " + std::to_string(trainers_per_node), "it must be 1 or more");
+  }
+  const std::map<std::string, int> hosts = check_local_ranks(ranks);
+  for (const auto& [host, count] : hosts) {
+    if (count >= trainers_per_node) continue;
+    throw Error(
+        ErrorKind::config,
+        "host '" + host + "' has " + plural(count, "rank") + ", but roles.trainers asks for " +
+            plural(trainers_per_node, "trainer") + " on every node",
+        "start at least " + std::to_string(trainers_per_node + 1) +
+            " ranks on it (mpirun -n …, --host HOST:SLOTS), lower roles.trainers, or have a node of its own load "
+            "(`penstock launch --trainer-host …:N --loader-host …:N`)");
   }
   const int trainers = trainers_per_node * static_cast<int>(hosts.size());
   if (static_cast<int>(ranks.size()) == trainers) {
@@ -85,35 +129,50 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
     throw Error(ErrorKind::runtime, "rank 0 is not the first rank of its host '" + ranks[0].host + "'",
                 "use the launcher's usual order of ranks");
   }
+  std::vector<Role> roles;
+  for (const RankInfo& rank : ranks)
+    roles.push_back(rank.local_rank < trainers_per_node ? Role::trainer : Role::loader);
+  return with_roles(ranks, roles);
+}
 
-  std::vector<Member> members;
-  int trainer = 0;
-  int loader = 0;
+std::vector<Member> roles_as_said(const std::vector<RankInfo>& ranks) {
+  (void)check_local_ranks(ranks);
+  std::vector<Role> roles;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    Member member;
-    member.rank = static_cast<int>(r);
-    member.host = label(ranks[r]);
-    member.host_name = ranks[r].host;
-    member.local_rank = ranks[r].local_rank;
-    member.local_trainers = trainers_per_node;
-    member.local_loaders = static_cast<int>(hosts[member.host].size()) - trainers_per_node;
-    if (member.local_rank < trainers_per_node) {
-      member.role = Role::trainer;
-      member.number = trainer++;
-      member.local_number = member.local_rank;
-    } else {
-      member.role = Role::loader;
-      member.number = loader++;
-      member.local_number = member.local_rank - trainers_per_node;
+    if (!ranks[r].role) {
+      throw Error(ErrorKind::usage,
+                  "rank " + std::to_string(r) + " (host " + ranks[r].host + ") has no --role, and other ranks have",
+                  "say --role trainer or --role loader in every part of the mpirun line, or in none");
     }
-    members.push_back(std::move(member));
+    roles.push_back(*ranks[r].role);
   }
-  return members;
+  for (const auto& [role, none, what] :
+       {std::tuple(Role::trainer, "trains", "--role trainer"), std::tuple(Role::loader, "loads", "--role loader")}) {
+    if (std::count(roles.begin(), roles.end(), role) != 0) continue;
+    throw Error(ErrorKind::usage, "none of the " + plural(static_cast<int>(ranks.size()), "rank") + " " + none,
+                std::string("give some of them ") + what +
+                    ": mpirun -n N … penstock run --role trainer … : -n M … "
+                    "penstock run --role loader …");
+  }
+  return with_roles(ranks, roles);
+}
+
+std::string hosts_with(const std::vector<Member>& members, Role role) {
+  std::string text;
+  std::vector<std::string> told;
+  for (const Member& member : members) {
+    if (member.role != role || std::count(told.begin(), told.end(), member.host) != 0) continue;
+    told.push_back(member.host);
+    const int count = role == Role::trainer ? member.local_trainers : member.local_trainers + member.local_loaders;
+    text += (text.empty() ? "" : ",") + member.host_name + ":" + std::to_string(count);
+  }
+  return text;
 }
 
 std::string master_address(const std::vector<Member>& members) {
-  const bool one_node =
-      std::all_of(members.begin(), members.end(), [&](const Member& member) { return member.host == members[0].host; });
+  const bool one_node = std::all_of(members.begin(), members.end(), [&](const Member& member) {
+    return member.role == Role::loader || member.host == members[0].host;
+  });
   return one_node ? "127.0.0.1" : members[0].host_name;
 }
 

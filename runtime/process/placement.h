@@ -1,18 +1,21 @@
 // The role of each process, and its cores.
 //
 //   std::vector<Member> members = assign_roles(ranks, job.roles.trainers);      // the same on every rank
+//   std::vector<Member> members = roles_as_said(ranks);                         // `penstock run --role ...`
 //   std::vector<Core> cores = allowed_cores(launched_by_mpirun);                // this node
 //   auto shares = share_cores(cores, needs);                                    // one per local member
 //   std::puts(placement_table(members, core_texts).c_str());                    // rank 0
 //
-// Roles: on each node the local ranks below `roles.trainers` train, the others load; so rank 0 is trainer 0, and
-//   trainers count in the order of world ranks. Everything but allowed_cores() is pure: every rank computes the same.
+// Roles: each rank's own command line says its role, so that nodes may load alone; or none does, and on each node the
+//   local ranks below `roles.trainers` train and the others load. Rank 0 is trainer 0, which coordinates; trainers count
+//   in the order of world ranks. Everything but allowed_cores() is pure: every rank computes the same.
 // Cores: a training program and its loaders get cores of their own where there are enough (a whole core for each
 //   loader thread, one at least for each program); otherwise all of them share all of them, because binding too many
 //   threads to too few cores is worse than leaving the choice to the kernel.
 // Failure: Error(config) for a job that cannot be placed on these ranks, with what to start instead.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +24,10 @@ namespace penstock {
 enum class Role { trainer, loader };
 
 struct RankInfo {
-  std::string host;    // what the node calls itself
-  int local_rank = 0;  // 0, 1, … within the node
-  int node = 0;        // tells nodes of one name apart; equal for ranks that share memory
+  std::string host;               // what the node calls itself
+  int local_rank = 0;             // 0, 1, … within the node
+  int node = 0;                   // tells nodes of one name apart; equal for ranks that share memory
+  std::optional<Role> role = {};  // --role of its command line
 };
 
 struct Member {
@@ -38,8 +42,14 @@ struct Member {
   int local_loaders = 0;
 };
 
-// `ranks[r]` is world rank r.
+// By roles.trainers. `ranks[r]` is world rank r.
 std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainers_per_node);
+// As the ranks' command lines say; Error(usage) where some do not, nobody trains, or nobody loads. Rank 0 may be a loader
+// here, which the caller has to refuse: it knows the command lines, and can write them in the other order.
+std::vector<Member> roles_as_said(const std::vector<RankInfo>& ranks);
+// "a:8,b:8": the hosts of the members with that role, in the order of their ranks, with the slots that mpirun needs there:
+// loaders come second, and what trainers of a host have taken is taken off its slots.
+std::string hosts_with(const std::vector<Member>& members, Role role);
 
 // A core and its hardware threads (numbers of the operating system).
 using Core = std::vector<int>;

@@ -122,8 +122,9 @@ TEST_CASE("hosts: every one gets as many ranks, and our settings travel") {
   request.environment.clear();
   request.hosts.clear();
   request.hostfile = "hosts.txt";
-  request.hostfile_hosts = count_hosts("# nodes\na slots=4\nb slots=4 # second\n\na slots=1\n");
-  CHECK(request.hostfile_hosts == 2);
+  const auto in_file = parse_hostfile("# nodes\na slots=4\nb slots=4 # second\n\na slots=1\n", "hosts.txt");
+  CHECK(hosts_text(in_file) == "a:5,b:4");
+  request.hostfile_hosts = static_cast<int>(in_file.size());
   CHECK(has(line_of(request), "--hostfile hosts.txt --map-by ppr:3:node"));
   request.hosts = {"a"};
   CHECK(has(usage_error(request), "--host and --hostfile"));
@@ -132,6 +133,42 @@ TEST_CASE("hosts: every one gets as many ranks, and our settings travel") {
   request.hosts = {"localhost"};
   request.environment = {{"PENSTOCK_CFG__SEED", "3"}};
   CHECK_FALSE(has(line_of(request), "-x"));
+}
+
+TEST_CASE("hosts that train and hosts that load: two parts of one line, the trainers first") {
+  LaunchRequest request = request_for(0);
+  request.overrides = {"seed=7"};
+  request.options = {"--json"};
+  request.program = {"./train", "--lr=1"};
+  request.trainer_hosts = parse_hosts({"a:8"});
+  request.loader_hosts = parse_hosts({"b:16", "c:16"});
+  CHECK(launch_line(request, kOpenMpi4).ranks == 40);
+  CHECK(launch_line(request, kOpenMpi4).nodes == 3);
+  CHECK(has(line_of(request), "mpirun --map-by slot --oversubscribe --bind-to none --enable-recovery"));
+  CHECK(has(line_of(request, kOpenMpi5), "mpirun --map-by slot:oversubscribe --bind-to none --with-ft ulfm"));
+  CHECK(has(line_of(request),
+            "-n 8 --host a:8 penstock run --role trainer job.yaml --json seed=7 -- ./train --lr=1 : "
+            "-n 32 --host b:16,c:16 penstock run --role loader job.yaml --json seed=7"));
+  request.session_folder = "/tmp/penstock-abc";  // what ranks are to find stands in both parts
+  CHECK(has(line_of(request), "/tmp/penstock-abc -x PENSTOCK_SESSION_FOLDER=/tmp/penstock-abc -n 8 --host"));
+  CHECK(has(line_of(request), ": --mca btl_vader_backing_directory /tmp/penstock-abc -x PENSTOCK_SESSION_FOLDER="));
+  request.loader_hosts = parse_hosts({"a", "b:2"});  // beside the trainers, and elsewhere
+  CHECK(has(usage_error(request), "how many ranks load on host 'a'"));
+  request.loaders = 3;
+  CHECK(has(line_of(request), "-n 5 --host a:11,b:2 penstock run --role loader"));
+  request.trainer_hosts = parse_hosts({"a"});
+  CHECK(has(usage_error(request), "how many ranks train on host 'a'"));
+  request.trainer_hosts.clear();
+  CHECK(has(usage_error(request), "only the hosts of loaders are named"));
+  request.trainer_hosts = parse_hosts({"a:1"});
+  request.hosts = {"c"};
+  CHECK(has(usage_error(request), "and so does --host"));
+  CHECK_THROWS_AS(parse_hosts({"a:many"}), Error);
+  CHECK_THROWS_AS(parse_hosts({":3"}), Error);
+  request.hosts.clear();
+  request.trainers_given = true;
+  CHECK_THROWS_WITH_AS(launch_line(request, kOpenMpi4), doctest::Contains("roles.trainers is 2, and --trainer-host"),
+                       Error);
 }
 
 TEST_CASE("which mpirun it is") {

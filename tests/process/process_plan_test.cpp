@@ -117,6 +117,39 @@ TEST_CASE("ranks that cannot hold the job are refused with what to start") {
   CHECK(assign_roles({{"a", 0}, {"a", 1}, {"b", 0}}, 1).size() == 3);
 }
 
+TEST_CASE("roles that the ranks say: nodes that load alone, local numbers by host and role") {
+  const auto t = Role::trainer;
+  const auto l = Role::loader;
+  const auto members = roles_as_said({{"a", 0, 0, t}, {"a", 1, 0, t}, {"b", 0, 3, l}, {"a", 2, 0, l}, {"b", 1, 3, l}});
+  std::string roles;
+  for (const Member& m : members) roles += (m.role == Role::trainer ? "t" : "l") + std::to_string(m.number) + " ";
+  CHECK(roles == "t0 t1 l0 l1 l2 ");
+  CHECK(members[1].local_number == 1);
+  CHECK(members[1].local_trainers == 2);
+  CHECK(members[2].local_trainers == 0);
+  CHECK(members[2].local_loaders == 2);
+  CHECK(members[3].local_number == 0);  // the first loader of its host, though its local rank is 2
+  CHECK(members[4].local_number == 1);
+  CHECK(hosts_with(members, t) == "a:2");
+  CHECK(hosts_with(members, l) == "b:2,a:3");
+  CHECK(master_address(members) == "127.0.0.1");  // all programs run on one host
+  // Where a loader is rank 0 the roles are told all the same, for the message that puts the line in order.
+  CHECK(roles_as_said({{"b", 0, 0, l}, {"a", 0, 1, t}})[0].role == l);
+
+  const auto refused = [](const std::vector<RankInfo>& ranks) {
+    try {
+      roles_as_said(ranks);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::usage);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(contains(refused({{"a", 0, 0, t}, {"b", 0, 1, {}}}), "rank 1 (host b) has no --role"));
+  CHECK(contains(refused({{"a", 0, 0, t}, {"b", 0, 1, t}}), "none of the 2 ranks loads"));
+  CHECK(contains(refused({{"a", 0, 0, l}}), "none of the 1 rank trains"));
+}
+
 TEST_CASE("nodes of one name are kept apart, and MASTER_ADDR stays a name that can be looked up") {
   const auto two = assign_roles({{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 2}, {"a", 1, 2}, {"b", 0, 4}, {"b", 1, 4}}, 1);
   CHECK(two[1].host == "a#0");

@@ -25,8 +25,7 @@ FULL = os.environ.get("PENSTOCK_FULL") == "1"  # the whole matrix instead of a c
 
 _JOB = """\
 seed: 3
-roles: {{trainers: {trainers}}}
-loader: {{threads: 2, memory_gb: 0.25}}
+{roles}loader: {{threads: 2, memory_gb: 0.25}}
 trainer: {{timeout_s: 30, grace_s: 2}}
 splits:
   train:
@@ -75,10 +74,12 @@ def demo_photos(count=80, val_count=26, classes=4, seed=5):
 
 
 def write_job(folder, photos, trainers=2, batch=16, name="job.yaml"):
-    """The job file used by most tests: 80 and 26 pictures give 3 and 1 steps at a global batch of 32."""
+    """The job file used by most tests: 80 and 26 pictures give 3 and 1 steps at a global batch of 32. Without `trainers`
+    nothing is said of roles."""
     path = os.path.join(folder, name)
+    roles = f"roles: {{trainers: {trainers}}}\n" if trainers else ""
     with open(path, "w") as file:
-        file.write(_JOB.format(trainers=trainers, batch=batch, train=json.dumps(os.path.join(photos, "train")),
+        file.write(_JOB.format(roles=roles, batch=batch, train=json.dumps(os.path.join(photos, "train")),
                                val=json.dumps(os.path.join(photos, "val"))))
     return path
 

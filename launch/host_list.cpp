@@ -1,0 +1,88 @@
+#include "launch/host_list.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/base/error.h"
+#include "runtime/base/memory.h"
+
+namespace penstock {
+namespace {
+
+int slots_of(const std::string& text, const std::string& where) {
+  int slots = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), slots);
+  if (failed == std::errc() && end == text.data() + text.size() && slots > 0) return slots;
+  throw Error(ErrorKind::usage, where + ": '" + text + "' is no number of ranks",
+              "HOST:N on the command line, "
+              "HOST slots=N in a file");
+}
+
+void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {
+  const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& h) { return h.host == host; });
+  if (known == hosts.end()) {
+    hosts.push_back({host, slots});
+  } else {
+    known->slots += slots;
+  }
+}
+
+}  // namespace
+
+std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
+  std::vector<HostSlots> hosts;
+  for (const std::string& word : words) {
+    const size_t colon = word.find(':');
+    const std::string host = word.substr(0, colon);
+    if (host.empty()) throw Error(ErrorKind::usage, "'" + word + "' names no host", "node1:8,node2:8");
+    add(hosts, host, colon == std::string::npos ? 0 : slots_of(word.substr(colon + 1), "host '" + host + "'"));
+  }
+  return hosts;
+}
+
+std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string& name) {
+  std::vector<HostSlots> hosts;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string host;
+    if (!(words >> host)) continue;
+    int slots = 0;
+    for (std::string word; words >> word;) {
+      if (word.starts_with("slots=")) slots = slots_of(word.substr(6), name + ":" + std::to_string(number));
+    }
+    add(hosts, host.substr(0, host.find(':')), slots);
+  }
+  return hosts;
+}
+
+std::vector<HostSlots> read_hostfile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw Error(ErrorKind::usage, system_error_text("cannot read the host file '" + path + "'"),
+                "--hostfile and its like name a file as mpirun takes it: a host on each line");
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_hostfile(text.str(), path);
+}
+
+std::string hosts_text(const std::vector<HostSlots>& hosts) {
+  std::string text;
+  for (const HostSlots& host : hosts) {
+    text += (text.empty() ? "" : ",") + host.host + (host.slots > 0 ? ":" + std::to_string(host.slots) : "");
+  }
+  return text;
+}
+
+int total_slots(const std::vector<HostSlots>& hosts) {
+  int total = 0;
+  for (const HostSlots& host : hosts) total += host.slots;
+  return total;
+}
+
+}  // namespace penstock

@@ -1,0 +1,99 @@
+"""Nodes that train and nodes that load: the same stream as in one process, the programs' places among the trainers alone,
+and lines that are refused with the right one. The nodes are support/hosts.py's."""
+
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+
+from hosts import Hosts, skip_without_hosts
+from jobs import PENSTOCK, Result, demo_photos, mpirun_words, run_job, run_tests, write_job
+from leftovers import no_leftovers, run
+
+skip_without_hosts()
+work = tempfile.TemporaryDirectory(prefix="nodes_apart_test-")
+job = write_job(work.name, demo_photos(), trainers=None)  # how many train is said on the command line
+_expected = {}
+
+
+def expected(trainers):
+    """The hashes of the same job in one process, with as many trainers."""
+    if trainers not in _expected:
+        with no_leftovers() as env:
+            _expected[trainers] = run_job(job, options=["--epochs=2"], overrides=[f"roles.trainers={trainers}"], env=env).hashes()
+    return _expected[trainers]
+
+
+def launch(hosts, env, trainers, loaders, options=(), program=(), timeout=60):
+    words = [PENSTOCK, "launch", "--run", job, f"--trainer-host={trainers}", f"--loader-host={loaders}", *options]
+    words += ["--", *program] if program else []
+    return Result(run(hosts.enter(0, words), timeout, env=hosts.environment(env)))
+
+
+def table(stderr):
+    """[(host, role)] by rank, of the placement table."""
+    rows = [re.match(r"(\S+) +\d+  (trainer|loader) (\d+) ", line) for line in stderr.splitlines()]
+    return [(row[1], f"{row[2]} {row[3]}") for row in rows if row]
+
+
+def test_nodes_that_load_alone_feed_nodes_that_train_alone():
+    with no_leftovers() as env, Hosts(3, env) as hosts:
+        result = launch(hosts, env, "host0:2", "host1:2,host2:1", ["--json", "--epochs=2"])
+    assert result.hashes() == expected(2), result.log
+    assert table(result.stderr) == [("host0", "trainer 0"), ("host0", "trainer 1"), ("host1", "loader 0"), ("host1", "loader 1"),
+                                    ("host2", "loader 2")], result.stderr
+    seen = {name for rank in result.report["ranks"] if rank["role"] == "trainer" for name in rank["chunks_by_transport"]}
+    assert seen == {"mpi"}, seen
+
+
+def test_a_node_may_do_both_beside_nodes_that_do_one():
+    with no_leftovers() as env, Hosts(3, env) as hosts:
+        result = launch(hosts, env, "host0:1,host1:1", "host1:1,host2:2", ["--json", "--epochs=2"])
+    assert result.hashes() == expected(2), result.log
+    assert table(result.stderr) == [("host0", "trainer 0"), ("host1", "trainer 1"), ("host1", "loader 0"), ("host2", "loader 1"),
+                                    ("host2", "loader 2")], result.stderr
+
+
+LOOK = r"""
+import json, os, socket, sys
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+seen = {name: os.environ[name] for name in names}
+with open(os.path.join(sys.argv[1], seen["RANK"] + ".json"), "w") as file:
+    json.dump(dict(seen, host=socket.gethostname()), file)
+"""
+
+
+def test_programs_are_told_their_places_among_the_trainers_alone():
+    with no_leftovers() as env, Hosts(3, env) as hosts, tempfile.TemporaryDirectory(dir=work.name) as out:
+        result = launch(hosts, env, "host0:1,host2:2", "host1:2", ["--quiet"], [sys.executable, "-c", LOOK, out])
+        assert result.code == 0, result.log
+        seen = []
+        for rank in range(3):
+            with open(os.path.join(out, f"{rank}.json")) as file:
+                seen.append(json.load(file))
+    assert [(one["host"], one["RANK"], one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in seen] == [
+        ("host0", "0", "0", "1"), ("host2", "1", "0", "2"), ("host2", "2", "1", "2")], seen
+    assert all(one["WORLD_SIZE"] == "3" and one["MASTER_ADDR"] == "host0" for one in seen), seen
+
+
+def test_a_line_that_begins_with_loaders_is_refused_with_the_right_one():
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        def line(first, second):
+            words = []
+            for host, role in (first, second):
+                words += [":"] if words else []
+                words += ["-n", "1", "--host", f"{host}:1", PENSTOCK, "run", "--role", role, job, "--json", "--epochs=2"]
+            return words
+        mpirun = [word for word in mpirun_words(1, hosts.mca().items()) if word not in ("-n", "1")]
+        refused = Result(run(hosts.enter(0, mpirun + line(("host1", "loader"), ("host0", "trainer"))), 60, env=env))
+        assert refused.code == 2 and "the first trainer coordinates and must be rank 0" in refused.stderr, refused.log
+        right = re.search(r"put the trainers first: mpirun (.*)", refused.stderr)[1]
+        assert shlex.split(right) == line(("host0", "trainer"), ("host1", "loader")), right
+        result = Result(run(hosts.enter(0, mpirun + shlex.split(right)), 60, env=env))
+        assert result.hashes() == expected(1), result.log
+
+
+if __name__ == "__main__":
+    run_tests(globals())
