@@ -82,6 +82,7 @@ struct Script {
   Nanoseconds chunk_ns = 0;
   Nanoseconds lost_after = 0;
   bool in_place = true;
+  int slow_percent = 2;
   int64_t receiver_stops = 0;
   int64_t remake_every = 0;
   std::optional<PeerId> wrong;  // a loader that computes wrongly
@@ -155,6 +156,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
     }
   }
   if (random.chance(30)) s.receiver_stops = random.between(1, 3);
+  if (random.chance(30)) s.slow_percent = 40;  // what ranks say to each other crosses
   return s;
 }
 
@@ -186,7 +188,8 @@ class FaultWorld::Impl {
         random_(seed + 0x5eed),
         script_(draw_script(script_random_, options)),
         network_(loop_, random_,
-                 {script_.ranks(), script_.in_place, 200 * kMicrosecond, 2, options.damaged_chunks ? 100 : 50,
+                 {script_.ranks(), script_.in_place, 200 * kMicrosecond, script_.slow_percent,
+                  options.damaged_chunks ? 100 : 50,
                   options.logged ? [this](const std::string& what) { log(what); }
                                  : std::function<void(const std::string&)>(),
                   describe}) {
