@@ -124,6 +124,18 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   }
   if (!options.faults) return s;
   const Nanoseconds lasts = 200 * kMillisecond + 2 * s.step_ns * s.steps * epochs;
+  if (options.returns) {
+    s.spare_joins_at = 0;
+    s.chunk_buffers = static_cast<int>(random.between(s.receivers, s.receivers + 1));
+    s.chunk_ns = random.between(1, 4) * kMillisecond;
+    s.slow_percent = 60;
+    for (int64_t i = 0; i < 8; ++i) {
+      const PeerId loader = s.receivers + static_cast<PeerId>(random.below(s.loaders - 1));
+      const Nanoseconds cut = s.lost_after + random.between(2, 10) * s.lost_after / 10;
+      s.faults.push_back({Fault::Kind::cut_both, loader, lasts * i / 8, cut, {}});
+    }
+    return s;
+  }
   if (options.damaged_chunks) {
     s.spare_joins_at = 0;
     for (int64_t i = 0; i < 3; ++i) {

@@ -47,7 +47,10 @@ class FaultWorld {
     bool all_lost = false;        // in the end
     bool wrong = false;           // one loader's samples are not what they should be, half of the time; no other faults
     bool damaged_chunks = false;  // chunks that arrive damaged are the only faults
-    bool logged = true;           // WorldResult::log is wanted
+    // Loaders that are cut off until they are given up, and come back, are the only ones; chunk buffers are few, and what
+    // ranks say to each other crosses.
+    bool returns = false;
+    bool logged = true;  // WorldResult::log is wanted
     // Everything that arrives and happens, a line each; for looking at one world.
     std::string* text = nullptr;
   };

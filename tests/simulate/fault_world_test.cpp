@@ -80,6 +80,20 @@ TEST_CASE("a loader that computes wrongly is found by chunks that are made twice
   CHECK(found > 80);
 }
 
+TEST_CASE("loaders that were given up come back, whatever is still on its way") {
+  int64_t returns = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    const WorldResult quiet = FaultWorld(seed, {.faults = false, .logged = false}).run();
+    const WorldResult world = FaultWorld(seed, {.returns = true, .logged = false}).run();
+    REQUIRE(world.failure == "");
+    CHECK(world.hashes == quiet.hashes);
+    returns += world.returns;
+  }
+  MESSAGE(returns << " returns");
+  CHECK(returns > 300);
+}
+
 TEST_CASE("a chunk that arrives damaged is asked for again at once") {
   int64_t batches = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
