@@ -82,7 +82,7 @@ TEST_CASE("a loader that computes wrongly is found by chunks that are made twice
 
 TEST_CASE("loaders that were given up come back, whatever is still on its way") {
   int64_t returns = 0;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
     CAPTURE(seed);
     const WorldResult quiet = FaultWorld(seed, {.faults = false, .logged = false}).run();
     const WorldResult world = FaultWorld(seed, {.returns = true, .logged = false}).run();
