@@ -126,13 +126,16 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   const Nanoseconds lasts = 200 * kMillisecond + 2 * s.step_ns * s.steps * epochs;
   if (options.returns) {
     s.spare_joins_at = 0;
-    s.chunk_buffers = static_cast<int>(random.between(s.receivers, s.receivers + 1));
+    s.chunk_buffers = static_cast<int>(random.between(s.receivers, 4));
     s.chunk_ns = random.between(1, 4) * kMillisecond;
-    s.slow_percent = 60;
+    s.slow_percent = 25;
+    s.lost_after = random.between(20, 30) * 100 * kMillisecond;
+    if (random.chance(80)) s.in_place = true;
     for (int64_t i = 0; i < 8; ++i) {
       const PeerId loader = s.receivers + static_cast<PeerId>(random.below(s.loaders - 1));
       const Nanoseconds cut = s.lost_after + random.between(2, 10) * s.lost_after / 10;
-      s.faults.push_back({Fault::Kind::cut_both, loader, lasts * i / 8, cut, {}});
+      const auto kind = random.chance(50) ? Fault::Kind::cut_both : Fault::Kind::damage;
+      s.faults.push_back({kind, loader, 3 * s.lost_after * i + random.below(s.lost_after / 2), cut, {}});
     }
     return s;
   }
@@ -201,7 +204,7 @@ class FaultWorld::Impl {
         script_(draw_script(script_random_, options)),
         network_(loop_, random_,
                  {script_.ranks(), script_.in_place, 200 * kMicrosecond, script_.slow_percent,
-                  options.damaged_chunks ? 100 : 50,
+                  options.returns ? 2000 : 100, options.damaged_chunks ? 100 : 50,
                   options.logged ? [this](const std::string& what) { log(what); }
                                  : std::function<void(const std::string&)>(),
                   describe}) {
@@ -217,10 +220,7 @@ class FaultWorld::Impl {
     for (int64_t i = 0; i < script_.receiver_stops; ++i) {
       const auto receiver = static_cast<size_t>(random_.below(script_.receivers));
       const Nanoseconds lasts = random_.between(1, 40) * script_.lost_after / 100;
-      loop_.at(random_.below(4 * script_.step_ns * script_.steps), [this, receiver, lasts] {
-        log("receiver stops " + std::to_string(receiver));
-        ranks_[receiver].stopped_until = loop_.now() + lasts;
-      });
+      stop_receiver(receiver, random_.below(4 * script_.step_ns * script_.steps), lasts);
     }
     while (result_.failure.empty() && !over() && loop_.now() < kEndOfTheWorld && loop_.step()) {
     }
@@ -382,6 +382,13 @@ class FaultWorld::Impl {
     rank.ended = rank.receiver->ended();
   }
 
+  void stop_receiver(size_t receiver, Nanoseconds at, Nanoseconds lasts) {
+    loop_.at(at, [this, receiver, lasts] {
+      log("receiver stops " + std::to_string(receiver));
+      ranks_[receiver].stopped_until = loop_.now() + lasts;
+    });
+  }
+
   void strike(const Fault& fault) {
     Rank& rank = ranks_[static_cast<size_t>(fault.loader)];
     if (!network_.alive(fault.loader)) return;
@@ -401,6 +408,7 @@ class FaultWorld::Impl {
       case Fault::Kind::disk: disk_fails_until_ = until; return;
       case Fault::Kind::damage: {
         if (options_.damaged_chunks) return network_.damage(fault.loader, 0, 1);
+        if (options_.returns) return network_.damage(fault.loader, 1, 0);
         return network_.damage(fault.loader, static_cast<int>(random_.below(3)), static_cast<int>(random_.below(4)));
       }
       case Fault::Kind::leave:

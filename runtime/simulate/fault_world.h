@@ -47,8 +47,8 @@ class FaultWorld {
     bool all_lost = false;        // in the end
     bool wrong = false;           // one loader's samples are not what they should be, half of the time; no other faults
     bool damaged_chunks = false;  // chunks that arrive damaged are the only faults
-    // Loaders that are cut off until they are given up, and come back, are the only ones; chunk buffers are few, and what
-    // ranks say to each other crosses.
+    // Loaders that are given up, because they are cut off or a message of theirs is damaged, and come back, are the only
+    // ones; chunk buffers are few, and what ranks say to each other crosses.
     bool returns = false;
     bool logged = true;  // WorldResult::log is wanted
     // Everything that arrives and happens, a line each; for looking at one world.

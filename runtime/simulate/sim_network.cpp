@@ -87,7 +87,7 @@ void SimNetwork::kill(PeerId rank, const Death& death) {
 
 Nanoseconds SimNetwork::delay() {
   const Nanoseconds usual = random_.between(1, spec_.delay_ns);
-  return random_.chance(spec_.slow_percent) ? usual * 100 : usual;
+  return random_.chance(spec_.slow_percent) ? usual * spec_.slow_factor : usual;
 }
 
 Nanoseconds SimNetwork::arrival(PeerId from, PeerId to, Nanoseconds Way::*last) {

@@ -35,8 +35,9 @@ class SimNetwork {
     int ranks = 2;
     bool in_place = true;
     Nanoseconds delay_ns = 100 * kMicrosecond;  // of most messages, at most
-    int slow_percent = 2;                       // of them take up to a hundred times as long
-    int payload_percent = 50;                   // of the damaged chunks, where they are copied; else it is the envelope
+    int slow_percent = 2;                       // of them take so many times as long:
+    int slow_factor = 100;
+    int payload_percent = 50;  // of the damaged chunks, where they are copied; else it is the envelope
     // Hears of everything that arrives: ranks and what, messages as `describe` has it.
     std::function<void(const std::string&)> log;
     std::function<std::string(const Message&)> describe;
