@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <list>
 #include <map>
 #include <set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "runtime/balancer/balancer.h"
 #include "runtime/balancer/event_log.h"
 #include "runtime/base/error.h"
+#include "runtime/coordinator/background_work.h"
 #include "runtime/coordinator/epoch_plan.h"
 #include "runtime/coordinator/replica_agreement.h"
 #include "runtime/coordinator/split_registry.h"
@@ -39,14 +41,18 @@ constexpr Nanoseconds kLongPause = kSecond;  // between two ticks, of which ther
 
 class Coordinator::Impl {
  public:
-  Impl(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice)
+  Impl(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice, std::function<void()> wake)
       : options_(options),
         clock_(clock),
         send_(std::move(send)),
         notice_(std::move(notice)),
         balancer_(balancer_options(options)),
-        splits_({options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
-                [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }),
+        background_([wake = std::move(wake)] {
+          if (wake) wake();
+        }),
+        splits_(
+            {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
+            [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }, background_),
         agreement_(options.receivers.size()) {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
@@ -78,16 +84,16 @@ class Coordinator::Impl {
                      apply(LoaderAhead{peer, std::max(0, m.leases)});
                    },
                    [&](const OpenSplit& m) { open_split(peer, m); },
-                   [&](const SplitClosed& m) {
-                     splits_.close({peer, m.split});
-                   },
+                   [&](const SplitClosed& m) { close_split(peer, m); },
                    [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
                    [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
                    [&](const BatchBufferFree& m) {
                      if (streams_.count(m.stream) != 0) apply(BatchBufferReserved{m.stream, m.step});
+                     say_later(m.stream, m);
                    },
                    [&](const CursorAt& m) {
                      if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
+                     say_later(m.stream, m);
                    },
                    [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
                    [&](const ProgramsAt& m) { programs_at(peer, m.living); },
@@ -144,6 +150,25 @@ class Coordinator::Impl {
     const Nanoseconds now = clock_.now();
     const bool stood_still = now - std::exchange(last_tick_ns_, now) > kLongPause;
     if (!stood_still) apply(Tick{});
+  }
+
+  bool resume() {
+    const size_t before = reading_.size() + planning_.size();
+    if (before == 0) return false;
+    for (auto it = reading_.begin(); it != reading_.end();) {
+      if (!is_ready(it->asked)) {
+        ++it;
+        continue;
+      }
+      const Reading one = std::move(*it);
+      it = reading_.erase(it);
+      finish_opening(one);
+    }
+    std::vector<LeaseStreamId> ids;
+    for (const auto& [id, one] : planning_) ids.push_back(id);
+    for (const LeaseStreamId id : ids) try_planned(id);
+    splits_.forget_closed();
+    return reading_.size() + planning_.size() < before;
   }
 
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
@@ -254,14 +279,43 @@ class Coordinator::Impl {
     return static_cast<size_t>(peer) < options_.nodes.size() ? options_.nodes[static_cast<size_t>(peer)] : 0;
   }
 
+  // A split whose sampler's file is being read.
+  struct Reading {
+    PeerId receiver = 0;
+    OpenSplit m;
+    std::shared_future<SplitAsked> asked;
+  };
+  // An iteration whose plan is being made, and what was said of it meanwhile.
+  struct Planning {
+    PeerId receiver = 0;
+    OpenLeaseStream m;
+    std::vector<ControlMessage> later;
+  };
+
   void open_split(PeerId receiver, const OpenSplit& m) {
-    SplitAsked asked;
     try {
-      asked = splits_.read(m);
+      SplitAsked asked = splits_.parse(m);
+      if (!asked.reads) return opened_split(receiver, m, std::move(asked));
+      std::function<SplitAsked()> read = [asked = std::move(asked)] { return read_numbers(asked); };
+      reading_.push_back({receiver, m, background_.run(std::move(read))});
     } catch (const Error& error) {
       send_(receiver, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
-      return;
     }
+  }
+  void finish_opening(const Reading& one) {
+    try {
+      opened_split(one.receiver, one.m, one.asked.get());
+    } catch (const Error& error) {
+      send_(one.receiver, SplitRefused{one.m.split, error.exit_code(), error.message(), error.remedy()});
+    }
+  }
+  void close_split(PeerId receiver, const SplitClosed& m) {
+    const size_t read =
+        std::erase_if(reading_, [&](const Reading& one) { return one.receiver == receiver && one.m.split == m.split; });
+    if (read == 0) splits_.close({receiver, m.split});
+  }
+
+  void opened_split(PeerId receiver, const OpenSplit& m, SplitAsked asked) {
     const ReplicaAgreement::Program who{receiver, m.replica, m.program};
     const std::string& name = asked.resolved.name;
     if (const auto complaint = agreement_.opened(who, name, m.opening, m.json)) {
@@ -275,7 +329,9 @@ class Coordinator::Impl {
 
   bool has_lease_streams(Fingerprint fingerprint) const {
     return std::any_of(streams_.begin(), streams_.end(),
-                       [&](const auto& item) { return item.second.fingerprint == fingerprint; });
+                       [&](const auto& item) { return item.second.fingerprint == fingerprint; }) ||
+           std::any_of(planning_.begin(), planning_.end(),
+                       [&](const auto& item) { return item.second.m.fingerprint == fingerprint; });
   }
 
   // Several chunks for every thread of the job, so that no thread waits for another at a batch's end; but not so small
@@ -307,24 +363,47 @@ class Coordinator::Impl {
                               "resume every trainer from the same state, and call set_epoch() alike in all of them"});
       return;
     }
+    planning_[m.stream] = {receiver, m, {}};
+    try_planned(m.stream);
+  }
+
+  void say_later(LeaseStreamId id, const ControlMessage& message) {
+    if (const auto it = planning_.find(id); it != planning_.end()) it->second.later.push_back(message);
+  }
+
+  // Opens the lease stream if its plan is there.
+  void try_planned(LeaseStreamId id) {
+    Planning& waits = planning_.at(id);
+    std::shared_ptr<const Plan> plan;
+    OpenedSplit* const split = splits_.find(waits.m.fingerprint);
+    try {
+      if (split->resolved.split.sampler.program) {
+        plan = program_plan(split->resolved, waits.m.order, split->prepared.dataset_size, waits.m.epoch);
+      } else if ((plan = split->plans.of(waits.m.epoch)) == nullptr) {
+        return;
+      }
+    } catch (const Error& error) {
+      send_(waits.receiver, LeaseStreamFailed{id, error.exit_code(), error.message(), error.remedy()});
+      planning_.erase(id);
+      return;
+    }
+    const Planning planned = std::move(waits);
+    planning_.erase(id);
+    begin_lease_stream(planned.receiver, planned.m, *split, std::move(plan));
+    for (const ControlMessage& message : planned.later) handle(planned.receiver, message);
+  }
+
+  void begin_lease_stream(PeerId receiver, const OpenLeaseStream& m, const OpenedSplit& split,
+                          std::shared_ptr<const Plan> plan) {
     Stream stream;
     stream.fingerprint = m.fingerprint;
     stream.receiver = receiver;
+    stream.plan = std::move(plan);
+    if (split.resolved.split.sampler.program) stream.of_replicas = split.num_replicas;
     stream.replica = m.replica;
     stream.epoch = m.epoch;
     stream.gpu_reader = m.gpu_reader;
     stream.chunk_samples = choose_chunk(split);
-    try {
-      if (split.resolved.split.sampler.program) {
-        stream.plan = program_plan(split.resolved, m.order, split.prepared.dataset_size, m.epoch);
-        stream.of_replicas = split.num_replicas;
-      } else {
-        stream.plan = split.plans.of(m.epoch);
-      }
-    } catch (const Error& error) {
-      send_(receiver, LeaseStreamFailed{m.stream, error.exit_code(), error.message(), error.remedy()});
-      return;
-    }
     const int64_t steps = stream.plan->steps();
     if (m.first_step >= steps) return;  // an iteration of no steps: it was only to be compared
     const auto pieces = [&](int64_t step) {
@@ -356,6 +435,7 @@ class Coordinator::Impl {
   }
 
   void close_lease_stream(LeaseStreamId id) {
+    planning_.erase(id);
     if (streams_.erase(id) != 0) apply(LeaseStreamClosed{id});
   }
 
@@ -437,6 +517,9 @@ class Coordinator::Impl {
   const Nanoseconds begun_ns_ = clock_.now();
   Nanoseconds last_tick_ns_ = begun_ns_;
   std::map<PeerId, int> threads_;  // of the loaders that have joined
+  BackgroundWork background_;
+  std::list<Reading> reading_;
+  std::map<LeaseStreamId, Planning> planning_;
   SplitRegistry splits_;
   ReplicaAgreement agreement_;
   std::string all_lost_;
@@ -446,8 +529,9 @@ class Coordinator::Impl {
   Figures figures_;
 };
 
-Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice)
-    : impl_(std::make_unique<Impl>(options, clock, std::move(send), std::move(notice))) {}
+Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice,
+                         std::function<void()> wake)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(send), std::move(notice), std::move(wake))) {}
 Coordinator::~Coordinator() = default;
 void Coordinator::handle(PeerId peer, const ControlMessage& message) {
   impl_->handle(peer, message);
@@ -460,6 +544,9 @@ void Coordinator::reported(PeerId loader) {
 }
 void Coordinator::tick() {
   impl_->tick();
+}
+bool Coordinator::resume() {
+  return impl_->resume();
 }
 std::optional<Nanoseconds> Coordinator::idle_since() const {
   return impl_->idle_since();

@@ -4,11 +4,14 @@
 //   Coordinator coordinator(options, clock, send);   // `clock` must outlive it
 //   coordinator.handle(peer, message);       // LoaderHello, OpenSplit, BatchBufferFree, ChunkDone, …
 //   coordinator.tick();
+//   moved = coordinator.resume();            // after `wake` was called: what waited for long work goes on
 //
 // What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), what loaders see of
 //   each split (split_registry.h), the permutations (plan_cache.h; only it needs them: leases carry indices), the check
 //   that all replicas open and begin the same (replica_agreement.h), and the log.
-// Thread-safety: of the receiver's event loop alone. The next epoch's permutation is built by a thread of its own.
+// Thread-safety: of the receiver's event loop alone. Sampler files and permutations that take long are read and made by a
+//   thread of its own (background_work.h), and the conversation goes on meanwhile: what a receiver says of an iteration
+//   whose plan is still being made waits for it.
 // Failure: what a peer did wrong is answered to that peer (SplitRefused, LeaseStreamFailed); Error(peer_lost) where the
 //   protocol is broken.
 #pragma once
@@ -40,7 +43,9 @@ class Coordinator {
 
   // `notice`: what people should hear of without the job ending.
   using Notice = std::function<void(const std::string&)>;
-  Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice = {});
+  // `wake`: called by another thread, when resume() has something to do.
+  Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice = {},
+              std::function<void()> wake = {});
   ~Coordinator();
 
   void handle(PeerId peer, const ControlMessage& message);
@@ -48,7 +53,8 @@ class Coordinator {
   void peer_lost(PeerId peer, const std::string& reason, bool dead);
   // A loader has said all it has to say: one that was told to leave is told goodbye.
   void reported(PeerId loader);
-  void tick();  // several times a second
+  void tick();    // several times a second
+  bool resume();  // true: something went on
 
   // `penstock serve`: since when no program lives at any receiver, after the first came.
   std::optional<Nanoseconds> idle_since() const;

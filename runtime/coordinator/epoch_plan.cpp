@@ -11,7 +11,10 @@ namespace penstock {
 
 void check_numbers(const ResolvedSplit& split, const SamplerNumbers& numbers, int64_t dataset_size) {
   const std::string& file = split.split.sampler.file();
-  if (!numbers.indices.empty()) check_indices(numbers.indices, dataset_size, "sampler file '" + file + "'");
+  // All of them are looked at only where one is wrong, to name its place.
+  if (!numbers.indices.empty() && (numbers.smallest < 0 || numbers.largest >= dataset_size)) {
+    check_indices(numbers.indices, dataset_size, "sampler file '" + file + "'");
+  }
   if (numbers.weights.empty()) return;
   if (std::ssize(numbers.weights) != dataset_size) {
     throw Error(ErrorKind::dataset,
@@ -19,10 +22,15 @@ void check_numbers(const ResolvedSplit& split, const SamplerNumbers& numbers, in
                     " weights, and the dataset has " + std::to_string(dataset_size) + " samples",
                 "write one weight for every sample, in the dataset's order");
   }
+}
+
+void check_weights_of(const ResolvedSplit& split, const SamplerNumbers& numbers) {
+  if (numbers.weights.empty()) return;
   try {
     check_weights(numbers.weights);
   } catch (const Error& error) {
-    throw Error(ErrorKind::dataset, "sampler file '" + file + "': " + error.message(), error.remedy());
+    throw Error(ErrorKind::dataset, "sampler file '" + split.split.sampler.file() + "': " + error.message(),
+                error.remedy());
   }
 }
 

@@ -2,6 +2,7 @@
 // the job.
 //
 //   SamplerNumbers numbers = read_sampler_file(split);
+//   check_weights_of(split, numbers);
 //   check_numbers(split, numbers, dataset_size);                         // once, when the split opens
 //   auto plan = epoch_plan(split, numbers, dataset_size, num_replicas, epoch);
 //
@@ -22,7 +23,9 @@
 
 namespace penstock {
 
-// Do the file's numbers fit the dataset? Its indices inside it, one weight for every sample.
+// Can anything be drawn by the file's weights? Looks at all of them.
+void check_weights_of(const ResolvedSplit& split, const SamplerNumbers& numbers);
+// Do the file's numbers fit the dataset? Its indices inside it, one weight for every sample. Takes no time where they do.
 void check_numbers(const ResolvedSplit& split, const SamplerNumbers& numbers, int64_t dataset_size);
 
 std::shared_ptr<const Plan> epoch_plan(const ResolvedSplit& split, const SamplerNumbers& numbers, int64_t dataset_size,

@@ -14,12 +14,18 @@ constexpr int64_t kLargestChunk = 16;
 
 }  // namespace
 
-SplitAsked SplitRegistry::read(const OpenSplit& m) {
+SplitAsked read_numbers(SplitAsked asked) {
+  asked.numbers = std::make_shared<SamplerNumbers>(read_sampler_file(asked.resolved));
+  check_weights_of(asked.resolved, *asked.numbers);
+  return asked;
+}
+
+SplitAsked SplitRegistry::parse(const OpenSplit& m) {
   SplitAsked asked{fingerprint_of(m.json), split_from_json(m.json), nullptr};
   const Split* known = newest(asked.described);
-  if (known == nullptr || known->failed) {
-    asked.numbers = std::make_shared<SamplerNumbers>(read_sampler_file(asked.resolved));
-  }
+  const bool wanted = known == nullptr || known->failed;
+  asked.reads = wanted && !asked.resolved.split.sampler.file().empty();
+  if (wanted && !asked.reads) asked.numbers = std::make_shared<SamplerNumbers>();
   return asked;
 }
 
@@ -228,7 +234,8 @@ void SplitRegistry::judge(Split& split) {
     PlanSpec shape = plan_spec(opened.resolved, size, opened.num_replicas);
     shape.shuffle = false;  // the permutation is not what is looked at here
     (void)Plan(shape, 0);
-    if (!opened.plans.ready()) opened.plans = PlanCache(opened.resolved, split.numbers, size, opened.num_replicas);
+    if (!opened.plans.ready())
+      opened.plans = PlanCache(opened.resolved, split.numbers, size, opened.num_replicas, background_);
   } catch (const Error& error) {
     split.failed = true;
     split.problem.error_kind = error.exit_code();

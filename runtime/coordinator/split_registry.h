@@ -1,7 +1,8 @@
 // The splits that programs have open, and what loaders see of them: from OpenSplit to SplitOpened or SplitRefused.
 //
 //   SplitRegistry splits(options, send, in_use);
-//   SplitAsked asked = splits.read(m);                     // Error: the description or its sampler's file is no good
+//   SplitAsked asked = splits.parse(m);                    // Error: the description is no good
+//   if (asked.reads) read_numbers(asked);                  // Error: its sampler's file is; may take long, on any thread
 //   splits.open({receiver, m.split}, program_number, m, std::move(asked));
 //   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
 //   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened
@@ -49,7 +50,10 @@ struct SplitAsked {
   Fingerprint described = 0;
   ResolvedSplit resolved;
   std::shared_ptr<const SamplerNumbers> numbers;  // of the sampler's file; none where the registry has them
+  bool reads = false;                             // they are to be read
 };
+// Pure but for the file.
+SplitAsked read_numbers(SplitAsked asked);
 
 // One that loaders have seen.
 struct OpenedSplit {
@@ -66,10 +70,10 @@ class SplitRegistry {
   using InUse = std::function<bool(Fingerprint)>;  // has lease streams
   using Opening = std::pair<PeerId, int32_t>;      // receiver, and its number for the split
 
-  SplitRegistry(const SplitRegistryOptions& options, Send send, InUse in_use)
-      : options_(options), send_(std::move(send)), in_use_(std::move(in_use)) {}
+  SplitRegistry(const SplitRegistryOptions& options, Send send, InUse in_use, BackgroundWork& background)
+      : options_(options), send_(std::move(send)), in_use_(std::move(in_use)), background_(background) {}
 
-  SplitAsked read(const OpenSplit& m);
+  SplitAsked parse(const OpenSplit& m);
   // program_number: how many programs the receiver had fed before this one.
   void open(const Opening& opening, size_t program_number, const OpenSplit& m, SplitAsked asked);
   void close(const Opening& opening);
@@ -125,6 +129,7 @@ class SplitRegistry {
   SplitRegistryOptions options_;
   Send send_;
   InUse in_use_;
+  BackgroundWork& background_;
   std::set<PeerId> living_;  // loaders
   std::set<PeerId> lost_;
   std::map<Fingerprint, Split> splits_;

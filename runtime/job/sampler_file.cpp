@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "runtime/base/hash.h"
 #include "runtime/job/source_text.h"
@@ -154,6 +156,10 @@ std::optional<Content> content_of(const ResolvedSplit& split, FileSystem& files)
       content.numbers.indices = numbers_of<int64_t>(sampler.indices, files);
       content.hash = hash_of(content.numbers.indices);
       content.count = std::ssize(content.numbers.indices);
+      const auto [smallest, largest] =
+          std::minmax_element(content.numbers.indices.begin(), content.numbers.indices.end());
+      if (content.count > 0)
+        std::tie(content.numbers.smallest, content.numbers.largest) = std::pair(*smallest, *largest);
     } else {
       content.numbers.weights = numbers_of<double>(sampler.weights, files);
       content.hash = hash_of(content.numbers.weights);

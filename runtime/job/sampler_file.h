@@ -28,6 +28,8 @@ inline constexpr int64_t kMaxSamplerFileBytes = int64_t{8} << 30;
 struct SamplerNumbers {
   std::vector<int64_t> indices;  // one of the two is filled
   std::vector<double> weights;
+  int64_t smallest = 0;  // of the indices
+  int64_t largest = 0;
 };
 
 // The split as it is where its sampler names no file.

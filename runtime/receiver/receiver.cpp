@@ -46,7 +46,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     if (options_.self == options_.coordinator) {
       coordinator_ = std::make_unique<Coordinator>(
           options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); },
-          [this](const std::string& text) { notice(text); });
+          [this](const std::string& text) { notice(text); }, [this] { wakeup_.set(); });
     }
   }
 
@@ -73,6 +73,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     bool moved = poll_endpoint();
     moved = poll_clients() || moved;
     moved = run_local() || moved;
+    moved = (coordinator_ && coordinator_->resume()) || moved;
     if (end_.serving_ending()) leave_serving();
     tick();
     return moved;

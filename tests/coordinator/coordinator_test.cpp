@@ -6,8 +6,10 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/coordinator/epoch_plan.h"
 #include "runtime/job/sampler_file.h"
 #include "sampler/plan.h"
 #include "tests/support/temporary_folder.h"
@@ -55,12 +57,23 @@ struct World {
     m.dataset_fingerprint = fingerprint;
     coordinator.handle(loader, m);
   }
-  void open_at_both(const std::string& json) {
+  void open_at_both(const std::string& json, int files = 0, int64_t size = 10) {
     join(2);
     join(3);
     for (const PeerId receiver : {0, 1}) coordinator.handle(receiver, OpenSplit{json, receiver, 2});
-    prepared(2, json);
-    prepared(3, json);
+    go_on(files);
+    prepared(2, json, size);
+    prepared(3, json, size);
+  }
+  // Waits until so many things that a thread does have gone on.
+  void go_on(int things) {
+    const MonotonicClock real;
+    const Nanoseconds deadline = real.now() + 20 * kSecond;
+    while (things > 0) {
+      REQUIRE(real.now() < deadline);
+      things -= coordinator.resume() ? 1 : 0;
+      std::this_thread::yield();
+    }
   }
 
   ManualClock clock;
@@ -426,7 +439,10 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
     return canonical_json(with_sampler_file(resolve_split(job, "train")));
   };
   const std::string json = json_of();
-  world.open_at_both(json);
+  world.coordinator.handle(1, OpenSplit{json, 0, 2});
+  world.coordinator.handle(1, SplitClosed{0});  // by a program that does not wait for its file
+  CHECK_FALSE(world.coordinator.resume());
+  world.open_at_both(json, 2);
   REQUIRE(world.take<SplitOpened>(0).size() == 1);
   world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
   world.coordinator.handle(0, BatchBufferFree{1, 0});
@@ -441,7 +457,7 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   folder.write("order.txt", "3\n1\n3\n10\n");  // outside the dataset of 10
   const std::string outside = json_of();
   World fresh;
-  fresh.open_at_both(outside);
+  fresh.open_at_both(outside, 2);
   const auto refused = fresh.take<SplitRefused>(0);
   REQUIRE(refused.size() == 1);
   CHECK(refused[0].error.find("index 10 at position 3") != std::string::npos);
@@ -449,9 +465,34 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   folder.write("order.txt", "0\n");  // changed since the program read it
   World late;
   late.coordinator.handle(0, OpenSplit{outside, 0, 2});
+  late.go_on(1);
   const auto changed = late.take<SplitRefused>(0);
   REQUIRE(changed.size() == 1);
   CHECK(changed[0].error.find("holds other numbers") != std::string::npos);
+}
+
+TEST_CASE("a plan that takes long keeps nobody waiting, and what was said of its iteration is heard when it is there") {
+  World world;
+  const std::string json = split_json();
+  constexpr int64_t size = 1 << 22;
+  world.open_at_both(json, 0, size);
+  world.take<SplitOpened>(0);
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, CursorAt{1, 0, true});
+  world.coordinator.handle(0, BatchBufferFree{1, 0});
+  world.coordinator.handle(1, OpenLeaseStream{2, fingerprint_of(json), 1, 0, 0});
+  world.coordinator.handle(1, CloseLeaseStream{2});  // given up before it began
+  world.coordinator.handle(2, Alive{});
+  world.coordinator.tick();
+  CHECK(world.take<LeaseStreamReady>(0).empty());
+  CHECK(world.take<LeaseGranted>(2).empty());
+  world.go_on(1);
+  CHECK(world.take<LeaseStreamReady>(0).size() == 1);
+  CHECK(world.take<LeaseStreamReady>(1).empty());
+  const auto leases = world.take<LeaseGranted>(2);
+  REQUIRE(leases.size() == 1);
+  const auto plan = epoch_plan(split_from_json(json), SamplerNumbers{}, size, 2, 0);
+  CHECK(leases[0].samples[0] == plan->batch(0, 0)[0]);
 }
 
 TEST_CASE("lease streams that cannot be are refused; messages about lease streams that ended are ignored") {
