@@ -57,11 +57,18 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   if (count([](const Rank& rank) { return rank.running; }) < spec_.ranks) {
     return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
   }
+  if (!rank_0_left_) {
+    // Alone, and given up by somebody: awake it would have noticed that the others are gone, and have ended.
+    const auto lost = count([](const Rank& rank) { return rank.exit_code == static_cast<int>(ErrorKind::peer_lost); });
+    const double waking_s = spec_.grace_s + spec_.lost_after_s + kLeave_s;
+    const bool stands = gone == spec_.ranks - 1 && lost > 0 && passed(last_change_, waking_s, now);
+    return stands ? name(0) + " was given up by the others, and has not ended" : "";
+  }
   // Who is left by a rank 0 that has said how the job ended was told so too, and gives its program the grace. Where it
   // is gone without a word they notice by silence, at the latest after twice lost_after_s.
   const bool told = ranks_.at(0).exit_code.has_value();
   const double leaving_s = spec_.grace_s + (told ? kLeave_s : 2 * spec_.lost_after_s + kNotice_s);
-  if (!rank_0_left_ || !passed(*rank_0_left_, leaving_s, now)) return {};
+  if (!passed(*rank_0_left_, leaving_s, now)) return {};
   const auto late = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& item) { return !item.second.gone; });
   return name(late->first) + " is still there after rank 0 has left";
 }

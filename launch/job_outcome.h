@@ -14,6 +14,9 @@
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,
 //            stuck after 5 s                                          stuck                10 s later: stuck
 //
+//   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing. The others notice by silence and leave;
+//   once they are all gone it has the time in which it would have noticed that, awake: then stuck.
+//
 // Whose word counts: rank 0's, which coordinates and speaks for all; where it is gone without one, that of the first
 //   rank that left with an error. A rank that hung up without a word was killed, or its host was lost.
 // Thread-safety: none; one owner. Failure: none; ranks that are none of the job's are ignored.

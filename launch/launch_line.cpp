@@ -432,6 +432,7 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 }
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
+constexpr double kHelpersEnd_s = 12;  // beyond the grace
 
 int run_launch_line(const LaunchLine& line) {
   const char* const remedy = "set TMPDIR to a folder you may write to";
@@ -450,6 +451,9 @@ int run_launch_line(const LaunchLine& line) {
                   "free some, or set TMPDIR to a folder with more");
     }
   }
+  // Forked before we hold the folder: what it inherited would be held too.
+  std::optional<FolderKeeper> keeper;
+  if (!line.session_folder.empty()) keeper.emplace(line.session_folder, line.grace_s + kHelpersEnd_s);
   SessionFolder folder(line.session_folder);
   if (!line.session_folder.empty() && !folder.held()) {
     throw Error(ErrorKind::runtime,
@@ -551,7 +555,8 @@ int run_launch_line(const LaunchLine& line) {
     if (asks) interrupted_by = arrived->signal;
   }
   // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
-  folder.wait_until_alone(line.grace_s + 12);
+  folder.wait_until_alone(line.grace_s + kHelpersEnd_s);
+  keeper.reset();
   constexpr double kEndOrphans_s = 5;
   end_descendants(kEndOrphans_s);
   folder.release();

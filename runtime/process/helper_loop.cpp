@@ -110,12 +110,14 @@ class HelperLoop {
     }
   }
 
-  // What the program has written so far, before we say that it ended; a reader that stalls is not waited for.
+  // What the program has written so far, before we say that it ended. Its last words are what people look for, so a
+  // reader that is behind (the pipe to mpirun is full) is waited for, within the limit.
   void flush(double limit_s) {
     const auto limit = deadline_after(limit_s);
     while (Steady::now() < limit) {
       std::array<pollfd, 2> fds{{relays_[0].wanted(), relays_[1].wanted()}};
-      if (poll(fds.data(), fds.size(), 0) <= 0) return;
+      const bool holds_some = ((fds[0].events | fds[1].events) & POLLOUT) != 0;
+      if (poll(fds.data(), fds.size(), holds_some ? milliseconds_until(limit) : 0) <= 0) return;
       if (fds[0].revents != 0) relays_[0].move();
       if (fds[1].revents != 0) relays_[1].move();
     }

@@ -1,9 +1,12 @@
 #include "runtime/process/session_folder.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,6 +26,27 @@ namespace penstock {
 namespace {
 
 constexpr const char* kPrefix = "penstock-";
+
+// The process that keeps the folder. `lifeline` ends when the launcher has died.
+[[noreturn]] void keep(const std::string& path, int lifeline, double limit_s) {
+  setsid();  // what kills the launcher's process group is not meant for us
+  prctl(PR_SET_NAME, "penstock-keeper");
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  if (const int nowhere = open("/dev/null", O_RDWR); nowhere >= 0) {  // whoever reads our output waits for its end
+    for (int fd = 0; fd <= 2; ++fd) dup2(nowhere, fd);
+  }
+  char nothing = 0;
+  while (read(lifeline, &nothing, 1) < 0 && errno == EINTR) {
+  }
+  constexpr auto kDying = std::chrono::milliseconds(200);  // mpirun goes with the launcher, and may be writing there
+  std::this_thread::sleep_for(kDying);
+  SessionFolder folder(path);
+  folder.wait_until_alone(limit_s);
+  folder.release();
+  _exit(0);
+}
 
 std::string random_name() {
   static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -114,6 +138,28 @@ bool SessionFolder::release() noexcept {
   }
   close(std::exchange(fd_, -1));
   return removed;
+}
+
+FolderKeeper::FolderKeeper(const std::string& path, double limit_s) noexcept {
+  std::array<int, 2> ends{-1, -1};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return;
+  pid_ = fork();
+  if (pid_ == 0) {
+    close(ends[1]);
+    keep(path, ends[0], limit_s);
+  }
+  close(ends[0]);
+  lifeline_ = ends[1];
+}
+
+void FolderKeeper::dismiss() noexcept {
+  // Killed, and not asked to go, so that nobody waits for one that is stopped; if it is there, and its number its own.
+  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_ = -1;
+  if (lifeline_ >= 0) close(std::exchange(lifeline_, -1));
 }
 
 }  // namespace penstock

@@ -8,10 +8,18 @@
 // Purpose: after a kill of mpirun, launcher and ranks at once Open MPI cannot clean up. Each holder keeps a shared
 //   flock on the folder; locks vanish with their process however it dies, so the last one out sees an exclusive lock
 //   granted, and removes.
+//   Until the helpers of ranks are there nobody but the launcher holds it, and mpirun has files in it already. So the
+//   launcher has a keeper, a process of its own session that sees to the folder where the launcher was killed:
+//
+//   FolderKeeper keeper(path, 20);   // after the folder was made
+//   ... keeper.dismiss();            // we are about to remove it ourselves
+//
 // Safety: only a real folder of this user, mode 0700, named penstock-*, is ever touched; no link is followed.
 // Thread-safety: one owner. Failure: a folder that cannot be held or removed is left alone; nothing throws except
 //   make_session_folder() (Error runtime, naming the parent folder).
 #pragma once
+
+#include <sys/types.h>
 
 #include <string>
 
@@ -43,6 +51,21 @@ class SessionFolder {
  private:
   std::string path_;
   int fd_ = -1;
+};
+
+class FolderKeeper {
+ public:
+  // Forks: before there are threads. `limit_s` is how long it waits for others that hold the folder.
+  FolderKeeper(const std::string& path, double limit_s) noexcept;
+  ~FolderKeeper() { dismiss(); }
+  FolderKeeper(const FolderKeeper&) = delete;
+  FolderKeeper& operator=(const FolderKeeper&) = delete;
+
+  void dismiss() noexcept;
+
+ private:
+  int lifeline_ = -1;
+  pid_t pid_ = -1;
 };
 
 }  // namespace penstock

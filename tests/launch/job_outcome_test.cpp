@@ -78,6 +78,22 @@ TEST_CASE("where rank 0 is gone without a word, the others have the time that no
   CHECK(job.stuck(57 * kSecond) == "all ranks have ended, and mpirun has not");
 }
 
+TEST_CASE("a rank 0 that stands is ended once the others have given it up and are gone") {
+  JobOutcome job = running_job();
+  job.ended(1, 5, "lost trainer 0", 20 * kSecond);
+  CHECK(job.stuck(kHour) == "");  // rank 0 may go on: what was lost may be the network between the two
+  job.ended(2, 5, "lost trainer 0", 21 * kSecond);
+  CHECK(job.stuck(38 * kSecond) == "");  // it needs its silence and its grace
+  CHECK(job.stuck(40 * kSecond) == "rank 0 (host a) was given up by the others, and has not ended");
+  CHECK(job.code() == 5);
+  CHECK(job.summary() == "the job failed with exit code 5, says rank 1 (host a): lost trainer 0");
+
+  JobOutcome alone = running_job();  // loaders were killed or asked to leave: it may wait, as it was told
+  alone.hung_up(1, 0);
+  alone.ended(2, 0, "", 0);
+  CHECK(alone.stuck(kHour) == "");
+}
+
 TEST_CASE("ranks that are none of the job's are not heard") {
   JobOutcome job(kSpec, 0);
   job.began(3, "a", 0);

@@ -1,10 +1,13 @@
-"""How a running job ends or goes on when something hits it: Ctrl-C and SIGTERM, kill -9 of mpirun, of a loader, of a
-trainer's rank, of the training program, and a loader that is stopped for a while. Each time: a named end in seconds or
-the same stream, and no process, socket, segment or file left."""
+"""How a running job ends or goes on when something hits it: Ctrl-C and SIGTERM, kill -9 of launch, of mpirun, of a
+loader, of a trainer's rank, of the training program, and any of them stopped for a while. Each time: a named end in
+seconds or the same stream, and no process, socket, segment or file left. With PENSTOCK_FULL=1 what is stopped is so for
+half a minute, and each end comes 20 times at random moments, of which a table is printed."""
 
+import contextlib
 import functools
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -24,15 +27,16 @@ LIMIT_S = GRACE_S + 10
 
 
 class Running:
-    """A job whose trainers have had their first batch."""
+    """A job whose trainers have had their first batch; where `started` is false, one that has just been asked for."""
 
-    def __init__(self, env, ranks=4, mode="endless", launch=True, overrides=(), program=None):
+    def __init__(self, env, ranks=4, mode="endless", launch=True, overrides=(), program=None, started=True,
+                 job_file=job):
         self.env = env
         self.folder = tempfile.mkdtemp(dir=work.name)
         self.out = open(os.path.join(self.folder, "stdout"), "w+")
         self.err = open(os.path.join(self.folder, "stderr"), "w+")
-        program = program or [PATTERNS, mode, job, os.path.join(self.folder, "%r.json")]
-        words = ["run", job, "--json", "--quiet", *overrides, "--", *program]
+        program = program or [PATTERNS, mode, job_file, os.path.join(self.folder, "%r.json")]
+        words = ["run", job_file, "--json", "--quiet", *overrides, "--", *program]
         if launch:
             words = [PENSTOCK, "launch", "--run", "-n", str(ranks), *words[1:]]
         elif ranks:
@@ -41,8 +45,9 @@ class Running:
             words = [PENSTOCK, *words]
         self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
                                         start_new_session=True)
-        self.wait_for("first batch 0")
-        self.wait_for("first batch 1")
+        if started:
+            self.wait_for("first batch 0")
+            self.wait_for("first batch 1")
 
     def text(self, name="stdout"):
         with open(os.path.join(self.folder, name), errors="replace") as file:
@@ -61,7 +66,7 @@ class Running:
         return sorted(pid for pid, what in marked_processes(self.env[MARK]).items() if re.search(pattern, what))
 
     def mpirun(self):
-        return self.pids(r"^(mpirun|prterun)\b")[0]
+        return self.pids(r"^(mpirun|prterun) (?!--version)")[0]  # launch asks for that first
 
     def ranks(self):
         """pids by rank: mpirun's children, in the order they were started."""
@@ -157,6 +162,50 @@ def test_a_second_signal_after_a_while_ends_at_once():
         assert running.end() == 130, running.log()
 
 
+# Both trainers at once: a few words, a while that is longer than mpirun's own wait limit (1 s), then much more than
+# pipes hold. What two processes write at once, mpirun mixes; so each has a character of its own, and they are counted.
+SAYS_MUCH = """
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+def save(*_):
+    for end in (1, 2):
+        os.write(end, b"saving %d\\n" % rank)
+    time.sleep(1.2)
+    for end in (1, 2):
+        for _ in range(2000):
+            os.write(end, b"~^"[rank:rank + 1] * 99 + b"\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+os.write(1, b"first batch %d\\n" % rank)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_what_a_program_says_while_it_is_ended_is_seen():
+    program = [sys.executable, "-S", "-c", SAYS_MUCH]
+    for group, number in ((False, signal.SIGTERM), (True, signal.SIGINT)) * (10 if FULL else 1):
+        with leaving_nothing() as env:
+            running = Running(env, program=program)
+            if group:
+                os.killpg(running.process.pid, number)  # Ctrl-C
+            else:
+                running.process.send_signal(number)
+            assert running.end() == 128 + number, running.log()
+            for stream in ("stdout", "stderr"):
+                text = running.text(stream)
+                assert "saving 0" in text and "saving 1" in text, running.log()
+                assert (text.count("~"), text.count("^")) == (2000 * 99, 2000 * 99), (stream, text[-3000:])
+    # mpirun by hand gives its ranks a second. The program has its grace beyond that, but its words have nowhere to go.
+    for _ in range(10 if FULL else 0):
+        with leaving_nothing() as env:
+            running = Running(env, launch=False, program=program)
+            running.process.send_signal(signal.SIGTERM)
+            assert running.end() != 0
+            for stream in ("stdout", "stderr"):
+                assert "saving 0" in running.text(stream) and "saving 1" in running.text(stream), running.log()
+
+
 def test_kill_9_of_mpirun():
     with leaving_nothing() as env:
         running = Running(env)
@@ -171,40 +220,58 @@ def test_kill_9_of_a_whole_job_in_one_process():
         assert running.end() == -signal.SIGKILL
 
 
-LONG_BATCH = ["splits.train.batch_size=4", "loader.chunk_samples=2"]
 WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi")}
 
 
-def long_program(folder):
-    """Ten epochs of 80 images, in some seconds."""
-    return [PATTERNS, "long", job, os.path.join(folder, "%r.json"), *LONG_BATCH]
+class Stream:
+    """Ten epochs of `count` images with 40 ms for each batch, and how they are when nobody disturbs them."""
+
+    def __init__(self, count, batch):
+        self.count = count
+        self.overrides = [f"splits.train.batch_size={batch}", "loader.chunk_samples=2"]
+
+    @functools.cached_property
+    def job(self):
+        return write_job(work.name, demo_photos(count=self.count), name=f"job-{self.count}.yaml")
+
+    def program(self):
+        return [PATTERNS, "long", self.job, os.path.join(tempfile.mkdtemp(dir=work.name), "%r.json"), *self.overrides]
+
+    @functools.cached_property
+    def undisturbed(self):
+        # Read in one process and without a pause: when a batch is asked for is nothing to the stream.
+        split = run_job(self.job, options=["--epochs=10"], overrides=self.overrides).report["splits"]["train"]
+        assert split["images"] == 10 * self.count
+        return split
+
+    def start(self, env, overrides=()):
+        return Running(env, job_file=self.job, program=self.program(), overrides=[*self.overrides, *overrides])
+
+    def require_same(self, running):
+        report = json.loads(running.text().strip().splitlines()[-1])
+        for key in ("images", "order_hash", "pixel_hash"):
+            assert report["splits"]["train"][key] == self.undisturbed[key], (key, running.log())
+        return report
 
 
-@functools.cache
-def undisturbed():
-    result = run_job(job, overrides=LONG_BATCH, program=long_program(work.name))
-    split = result.report["splits"]["train"]
-    assert split["images"] == 10 * 80
-    return split
+SHORT = Stream(count=80, batch=8)     # 2 s of batches
+LONG = Stream(count=80, batch=4)      # 4 s
+LONGER = Stream(count=400, batch=2)  # 40 s
 
 
-def require_same_stream(running):
-    report = json.loads(running.text().strip().splitlines()[-1])
-    for key in ("images", "order_hash", "pixel_hash"):
-        assert report["splits"]["train"][key] == undisturbed()[key], (key, running.log())
-    return report
+def stop_for(seconds, pid):
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
 
 
 def test_kill_9_of_a_loader_costs_time_alone():
-    expected = undisturbed()
-    assert expected["images"] == 800
     for way, (variables, transport) in WAYS.items():
         with leaving_nothing() as env:
-            running = Running(dict(env, **variables), program=long_program(work.name),
-                              overrides=[*LONG_BATCH, f"transport={transport}", "balancer.lost_after_s=60"])
+            running = SHORT.start(dict(env, **variables), [f"transport={transport}", "balancer.lost_after_s=60"])
             os.kill(running.ranks()[3], signal.SIGKILL)
             assert running.end(30) == 0, (way, running.log())
-            report = require_same_stream(running)
+            report = SHORT.require_same(running)
             lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
             assert len(lost) == 1 and lost[0].startswith("rank 3 (loader): "), lost
             assert "the job is complete; killed, or cut off with its host: rank 3" in running.text("stderr"), running.log()
@@ -214,12 +281,12 @@ def test_a_loader_that_gets_sigterm_leaves_in_good_order():
     # Alone it goes; where all of them are asked to, the last one stays.
     for ranks in ((3,), (2, 3)):
         with leaving_nothing() as env:
-            running = Running(env, program=long_program(work.name), overrides=[*LONG_BATCH, "balancer.lost_after_s=60"])
+            running = SHORT.start(env, ["balancer.lost_after_s=60"])
             loaders = running.ranks()
             for rank in ranks:
                 os.kill(loaders[rank], signal.SIGTERM)
             assert running.end(30) == 0, running.log()
-            report = require_same_stream(running)
+            report = SHORT.require_same(running)
             left = [text for rank in report["ranks"] for text in rank.get("left_loaders", [])]
             assert len(left) == 1 and re.match(r"rank [23] \(loader\): SIGTERM", left[0]), left
             assert not any(rank.get("lost_loaders") for rank in report["ranks"]), running.log()
@@ -278,17 +345,14 @@ def test_a_loader_that_stops_for_a_while():
     for transport in ("shm", "mpi"):
         with leaving_nothing() as env:
             folder = tempfile.mkdtemp(dir=work.name)
-            running = Running(env, program=long_program(folder),
-                              overrides=[*LONG_BATCH, f"transport={transport}", "balancer.lease_timeout_s=0.3",
+            running = LONG.start(env, [f"transport={transport}", "balancer.lease_timeout_s=0.3",
                                          "balancer.lost_after_s=60", f"balancer.log={folder}/balancer.log"])
             loader = running.ranks()[3]
             for _ in range(3):
-                os.kill(loader, signal.SIGSTOP)
-                time.sleep(0.7)
-                os.kill(loader, signal.SIGCONT)
+                stop_for(0.7, loader)
                 time.sleep(0.15)
             assert running.end(40) == 0, running.log()
-            report = require_same_stream(running)
+            report = LONG.require_same(running)
         with open(os.path.join(folder, "balancer.log")) as file:
             assert '"revoke"' in file.read(), "no lease ran out: the loader was not in the way of anything"
         dropped = sum(rank.get("dropped_chunks", 0) for rank in report["ranks"])
@@ -298,17 +362,14 @@ def test_a_loader_that_stops_for_a_while():
 def test_a_loader_that_was_given_up_comes_back():
     for transport in ("shm", "mpi"):
         with leaving_nothing() as env:
-            running = Running(env, program=long_program(work.name),
-                              overrides=[*LONG_BATCH, f"transport={transport}", "balancer.heartbeat_s=0.1",
+            running = LONG.start(env, [f"transport={transport}", "balancer.heartbeat_s=0.1",
                                          "balancer.lost_after_s=0.8"])
             loader = running.ranks()[3]
             for _ in range(2):
-                os.kill(loader, signal.SIGSTOP)
-                time.sleep(1.1)
-                os.kill(loader, signal.SIGCONT)
+                stop_for(1.1, loader)
                 time.sleep(0.3)
             assert running.end(40) == 0, running.log()
-            report = require_same_stream(running)
+            report = LONG.require_same(running)
             lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
             assert len(lost) == 2 and all("; back after " in text for text in lost), lost
             assert any(rank["role"] == "loader" and rank["rank"] == 3 for rank in report["ranks"]), running.log()
@@ -318,24 +379,156 @@ def test_a_loader_that_was_given_up_comes_back():
 
 def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():
     with leaving_nothing() as env:
-        running = Running(env, program=long_program(work.name),
-                          overrides=[*LONG_BATCH, "balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8"])
+        running = SHORT.start(env, ["balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8", "trainer.grace_s=0.5"])
         os.kill(running.ranks()[3], signal.SIGSTOP)
         assert running.end(40) == 0, running.log()
-        require_same_stream(running)
+        SHORT.require_same(running)
 
 
 def test_a_trainer_that_stops_for_a_while():
-    # One stopped trainer's program holds up its own stream alone; nobody gives up on it.
+    # One stopped trainer's program holds up its own stream alone; nobody gives up on it. Nor does it give up itself,
+    # where it was stopped for longer than it waits for a batch.
     with leaving_nothing() as env:
-        running = Running(env, program=long_program(work.name), overrides=[*LONG_BATCH, "balancer.lease_timeout_s=0.3"])
-        stopped = running.program(1)
-        os.kill(stopped, signal.SIGSTOP)
-        time.sleep(1.5)
-        os.kill(stopped, signal.SIGCONT)
+        running = SHORT.start(env, ["balancer.lease_timeout_s=0.3", "trainer.timeout_s=1"])
+        stop_for(1.5, running.program(1))
         assert running.end(40) == 0, running.log()
-        report = json.loads(running.text().strip().splitlines()[-1])
-    assert report["splits"]["train"]["images"] == 10 * 80
+        SHORT.require_same(running)
+
+
+def test_ranks_of_trainers_that_stop_for_a_while():
+    # Shorter than balancer.lost_after_s (10 s): all that is lost is time.
+    with leaving_nothing() as env:
+        running = SHORT.start(env)
+        ranks = running.ranks()
+        for rank in (1, 0):
+            stop_for(1.2, ranks[rank])
+        assert running.end(40) == 0, running.log()
+        report = SHORT.require_same(running)
+        assert not any(rank.get("lost_loaders") for rank in report["ranks"]), running.log()
+
+
+def test_a_trainers_rank_that_stays_stopped_ends_the_job():
+    # It can neither end itself nor say anything; the others name it, and launch ends it.
+    silence_s, grace_s = 0.8, 0.5
+    overrides = ["balancer.heartbeat_s=0.1", f"balancer.lost_after_s={silence_s}", f"trainer.grace_s={grace_s}"]
+    for rank in (0, 1):
+        for transport in ("shm", "mpi") if FULL else ("shm",):
+            with leaving_nothing() as env:
+                running = Running(env, overrides=[*overrides, f"transport={transport}"])
+                begun = time.monotonic()
+                os.kill(running.ranks()[rank], signal.SIGSTOP)
+                assert running.end() == 5, running.log()
+                # Rank 0 is missed after twice the silence, and its own silence is waited for besides.
+                limit_s = (3 if rank == 0 else 1) * silence_s + 2 * grace_s + 5
+                assert time.monotonic() - begun < limit_s, (time.monotonic() - begun, running.log())
+                said = running.text("stderr")
+                assert re.search(rf"lost .*\(rank {rank}, .*nothing was heard of it for", said), running.log()
+                assert f"killed, or cut off with its host: rank {rank} " in said, running.log()
+
+
+def test_stops_of_half_a_minute():
+    if not FULL:
+        print("  with PENSTOCK_FULL=1")
+        return
+    # With the times that users have: a loader is given up after 10 s and comes back; a program is waited for, for as
+    # long as it likes. A rank of a trainer would be given up as well, and with it the job, unless the limit is raised.
+    for what, transport, overrides in (("loader", "shm", []), ("loader", "mpi", []), ("program", "shm", []),
+                                       ("rank 0", "shm", ["balancer.lost_after_s=60"]),
+                                       ("rank 1", "mpi", ["balancer.lost_after_s=60"])):
+        with leaving_nothing() as env:
+            running = LONGER.start(env, [f"transport={transport}", *overrides])
+            ranks = running.ranks()
+            victims = {"loader": ranks[3], "program": running.program(1), "rank 0": ranks[0], "rank 1": ranks[1]}
+            stop_for(30, victims[what])
+            assert running.end(120) == 0, (what, running.log())
+            report = LONGER.require_same(running)
+            lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
+            assert len(lost) == (1 if what == "loader" else 0), (what, lost, running.log())
+            assert all("; back after " in text for text in lost), lost
+        print(f"  {what} over {transport}: the same stream {lost}", flush=True)
+
+
+# Ends as somebody sees them who knows nothing of grace periods: what is done, and with which exit code launch may end
+# then. The programs end at SIGTERM at once, save a checkpoint, or ignore it.
+STUBBORN = ["sh", "-c", "trap '' TERM; echo first batch $RANK; while :; do sleep 0.05; done"]
+
+
+def ctrl_c(*pauses):
+    def press(running):
+        begun = time.monotonic()
+        os.killpg(running.process.pid, signal.SIGINT)
+        for pause in pauses:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.process.wait(pause)
+                break
+            os.killpg(running.process.pid, signal.SIGINT)
+        return begun
+    return press
+
+
+def kill_9(find):
+    def kill(running):
+        while running.process.poll() is None:
+            with contextlib.suppress(LookupError, AssertionError, OSError):  # it is not there yet
+                os.kill(find(running), signal.SIGKILL)
+                return time.monotonic()
+            time.sleep(0.01)
+        raise AssertionError(f"nothing to kill\n{running.log()}")
+    return kill
+
+
+ENDS = {
+    "Ctrl-C": (ctrl_c(), {130, -2}),
+    "Ctrl-C three times, 0.3 s apart": (ctrl_c(0.3, 0.3), {130, -2}),
+    "Ctrl-C three times, 2.5 s apart": (ctrl_c(2.5, 2.5), {130, -2}),
+    "kill -9 of launch": (kill_9(lambda running: running.process.pid), {-9}),
+    "kill -9 of mpirun": (kill_9(lambda running: running.mpirun()), {5}),
+    "kill -9 of a trainer's rank": (kill_9(lambda running: running.ranks()[1]), {5}),
+    "kill -9 of rank 0": (kill_9(lambda running: running.ranks()[0]), {5}),
+    "kill -9 of a training program": (kill_9(lambda running: running.program(0)), {1}),
+}
+ONLY_HERE = ("Ctrl-C three times, 0.3 s apart", "kill -9 of launch")  # the others are tested above
+
+
+def seconds_until_nothing_is_left(running, begun, limit_s):
+    looks = 0  # as in leftovers.py
+    while looks < 2:
+        left = [*marked_processes(running.env[MARK]).values(), *os.listdir(running.env["TMPDIR"])]
+        looks = 0 if left else looks + 1
+        seconds = time.monotonic() - begun
+        assert seconds < limit_s, (left, running.log())
+        time.sleep(0.02)
+    return seconds
+
+
+def test_nothing_is_left_whatever_ends_the_job():
+    seed = random.randrange(1 << 32)
+    print(f"  seed {seed}", flush=True)
+    draw = random.Random(seed)
+    if FULL:
+        print("  | what | times | exit codes | longest until nothing was left |\n  |---|---|---|---|", flush=True)
+    for name, (end, codes) in ENDS.items():
+        seen, longest = {}, 0
+        for number in range(20 if FULL else name in ONLY_HERE):
+            program, mode = draw.choice([(None, "endless"), (None, "checkpoint"), (STUBBORN, "")])
+            if "program" in name:
+                program, mode = None, "endless"
+            # Half of the jobs have just been asked for, and may be in the middle of starting.
+            started, delay_s = (True, draw.uniform(0, 1)) if number % 2 == 0 else (False, draw.uniform(0.1, 2))
+            # Where later presses mean "at once", that is so whatever the grace.
+            overrides = ["trainer.grace_s=60"] if "2.5 s" in name else []
+            with leaving_nothing() as env:
+                running = Running(env, mode=mode, program=program, started=started, overrides=overrides)
+                time.sleep(delay_s)
+                begun = end(running)
+                seconds = seconds_until_nothing_is_left(running, begun, GRACE_S + 5)
+                code = running.end()
+                assert code in codes, (name, started, delay_s, running.log())
+            seen[code] = seen.get(code, 0) + 1
+            longest = max(longest, seconds)
+        if FULL:
+            codes_seen = ", ".join(f"{code} ({count})" for code, count in sorted(seen.items()))
+            print(f"  | {name} | {sum(seen.values())} | {codes_seen} | {longest:.1f} s |", flush=True)
 
 
 if __name__ == "__main__":

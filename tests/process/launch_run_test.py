@@ -170,6 +170,20 @@ def test_kill_9_of_the_launcher():
     job.forget()
 
 
+def test_kill_9_of_the_launcher_while_mpirun_starts():
+    # No rank's helper holds the session folder yet, and mpirun has files in it.
+    for number in range(4):
+        with no_leftovers(wait_s=8) as env:
+            process = subprocess.Popen([STAND_IN, "launch", "3", "1", "sleep", "30"], env=env, start_new_session=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + 20
+            while not os.listdir(env["TMPDIR"]) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(0.1 * number)
+            process.kill()
+            assert process.wait(20) == -signal.SIGKILL
+
+
 def test_kill_9_of_launcher_and_mpirun_at_once():
     with no_leftovers(wait_s=10) as env:
         job = Job(env, STUBBORN, grace="1")

@@ -415,6 +415,34 @@ TEST_CASE("relayed output arrives whole, and outlives its reader") {
   CHECK(scratch.read("saved") == "saved\n");
 }
 
+TEST_CASE("the last words of a program arrive where their reader is behind") {
+  Scratch scratch;
+  const int saved = dup(STDOUT_FILENO);
+  std::array<int, 2> output{};
+  REQUIRE(pipe2(output.data(), O_CLOEXEC) == 0);
+  std::fflush(stdout);
+  REQUIRE(dup2(output[1], STDOUT_FILENO) == STDOUT_FILENO);
+  close(output[1]);
+  Helper helper = Helper::fork_now();
+  dup2(saved, STDOUT_FILENO);
+  close(saved);
+  // Fills the pipe to the reader, and half of its own: then it has ended, and the helper holds the rest.
+  constexpr size_t kBytes = 100'000;
+  ProgramSpec spec = shell("head -c " + std::to_string(kBytes) + " /dev/zero", scratch);
+  spec.relay_output = true;
+  helper.start(spec);
+  expect(helper, Kind::started);
+  CHECK(describe_status(expect(helper, Kind::exited).status) == "exited with status 0");
+  helper.stop(0);
+  usleep(100'000);
+  size_t arrived = 0;
+  std::array<char, 4096> buffer;
+  for (ssize_t got = 0; (got = read(output[0], buffer.data(), buffer.size())) > 0;) arrived += static_cast<size_t>(got);
+  CHECK(arrived == kBytes);
+  CHECK(expect(helper, Kind::ended).clean);
+  close(output[0]);
+}
+
 TEST_CASE("when the launcher dies, a rank that does not notice is ended, after the program") {
   Scratch scratch;
   prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -80,6 +80,52 @@ TEST_CASE("a session folder goes with its last holder") {
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
+TEST_CASE("a launcher that is killed has a keeper that removes the folder, after all others have let go") {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const auto gone = [](const std::string& path) {
+    for (int i = 0; i < 500 && std::filesystem::exists(path); ++i) usleep(10'000);
+    return !std::filesystem::exists(path);
+  };
+  for (const bool helper : {false, true}) {
+    const std::string path = make_session_folder();
+    std::ofstream(path + "/of_mpirun") << "x";
+    std::array<int, 2> ready{};
+    REQUIRE(pipe2(ready.data(), O_CLOEXEC) == 0);
+    const pid_t launcher = fork();
+    if (launcher == 0) {
+      const FolderKeeper keeper(path, 10);
+      const SessionFolder folder(path);
+      (void)!write(ready[1], "r", 1);
+      for (;;) pause();
+    }
+    char byte = 0;
+    REQUIRE(read(ready[0], &byte, 1) == 1);
+    SessionFolder held(helper ? path : "");
+    kill(launcher, SIGKILL);
+    waitpid(launcher, nullptr, 0);
+    if (helper) {
+      usleep(400'000);
+      CHECK(std::filesystem::exists(path));
+      held.release();
+    }
+    CHECK(gone(path));
+    CHECK(end_descendants(5));
+    close(ready[0]);
+    close(ready[1]);
+  }
+}
+
+TEST_CASE("a keeper that is dismissed touches nothing, and is not waited for where it is stopped") {
+  const std::string path = make_session_folder();
+  FolderKeeper keeper(path, 10);
+  for (const pid_t pid : descendants(getpid())) kill(pid, SIGSTOP);
+  keeper.dismiss();
+  CHECK(descendants(getpid()).empty());
+  CHECK(std::filesystem::exists(path));
+  SessionFolder last(path);
+  CHECK(last.release());
+}
+
 TEST_CASE("folders that are not a session's are never touched") {
   const std::string base = make_session_folder();
   SessionFolder guard(base);
