@@ -25,6 +25,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kMostText = size_t{64} << 10;
+constexpr int kMostAtOnce = 1024;  // that are let in before anybody is heard
+constexpr int kMostSilent = 64;    // besides the job's ranks
 constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
 constexpr int kSayTimeout_ms = 5000;
 
@@ -94,7 +96,8 @@ UniqueFd connect_to_any(const std::string& addresses, uint16_t port) {
 }  // namespace
 
 EndListener::EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds now)
-    : job_(spec, now),
+    : ranks_(spec.ranks),
+      job_(spec, now),
       listening_(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
       token_(random_hex(32)) {
   sockaddr_in name = any_port(remote ? INADDR_ANY : INADDR_LOOPBACK);
@@ -114,7 +117,7 @@ void EndListener::collect_fds(std::vector<pollfd>& fds) const {
 }
 
 void EndListener::read(Nanoseconds now) {
-  for (;;) {
+  for (int i = 0; i < kMostAtOnce; ++i) {
     UniqueFd fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) break;
     const int on = 1;
@@ -126,6 +129,14 @@ void EndListener::read(Nanoseconds now) {
     if (connection.rank >= 0) job_.hung_up(connection.rank, now);
     return true;
   });
+  hang_up_on_strangers();
+}
+
+// Otherwise they would take the descriptors by which launch follows the job.
+void EndListener::hang_up_on_strangers() {
+  const auto stranger = [](const Connection& one) { return one.rank < 0; };
+  auto strangers = std::count_if(connections_.begin(), connections_.end(), stranger);
+  connections_.remove_if([&](const Connection& one) { return stranger(one) && strangers-- > kMostSilent + ranks_; });
 }
 
 // False: nothing more will come.
@@ -148,19 +159,24 @@ bool EndListener::read_lines(Connection& connection, Nanoseconds now) {
 bool EndListener::read_line(Connection& connection, const std::string& line, Nanoseconds now) {
   const nlohmann::json said = parse_json_or_nothing(line);
   if (!said.is_object()) return false;
-  if (connection.rank < 0) {
-    const bool whole = said.contains("token") && said["token"].is_string() && said.contains("rank") &&
-                       said["rank"].is_number_integer() && said.contains("host") && said["host"].is_string();
-    if (!whole || !equal_in_constant_time(said["token"].get<std::string>(), token_)) return false;
-    connection.rank = said["rank"].get<int>();
-    job_.began(connection.rank, said["host"].get<std::string>(), now);
-    return connection.rank >= 0;
-  }
+  if (connection.rank < 0) return handshake(connection, said, now);
   if (said.contains("running")) job_.running(connection.rank, now);
   if (said.contains("end") && said["end"].is_number_integer()) {
     const bool with_cause = said.contains("why") && said["why"].is_string();
     job_.ended(connection.rank, said["end"].get<int>(), with_cause ? said["why"].get<std::string>() : "", now);
   }
+  return true;
+}
+
+// False: none of the job's ranks, or one that is known already. Two for one rank would be two words about its end.
+bool EndListener::handshake(Connection& connection, const nlohmann::json& said, Nanoseconds now) {
+  const bool whole = said.contains("token") && said["token"].is_string() && said.contains("rank") &&
+                     said["rank"].is_number_integer() && said.contains("host") && said["host"].is_string();
+  if (!whole || !equal_in_constant_time(said["token"].get<std::string>(), token_)) return false;
+  const auto rank = said["rank"].get<int64_t>();
+  if (rank < 0 || rank >= ranks_ || !known_.insert(static_cast<int>(rank)).second) return false;
+  connection.rank = static_cast<int>(rank);
+  job_.began(connection.rank, said["host"].get<std::string>(), now);
   return true;
 }
 

@@ -12,7 +12,8 @@
 // On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true}, then {"end": code, "why": text}. A
 //   connection that closes without the last is a rank that was killed, or whose host is gone.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
-//   has at most 64 KiB.
+//   has at most 64 KiB. A rank says its token once: who says to be one that has is hung up on, and so is the oldest that
+//   says nothing, where 64 more of them than the job has ranks are connected.
 // The variables are taken out of the rank's environment, so that programs it starts report nothing.
 // Thread-safety: one thread each. Ownership: each its sockets. Failure: EndListener's constructor throws Error(runtime);
 //   a reporter that cannot reach its launch says nothing, and the job then ends with 5.
@@ -22,6 +23,8 @@
 
 #include <cstddef>
 #include <list>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,12 +55,16 @@ class EndListener {
   };
   bool read_lines(Connection& connection, Nanoseconds now);
   bool read_line(Connection& connection, const std::string& line, Nanoseconds now);
+  bool handshake(Connection& connection, const nlohmann::json& said, Nanoseconds now);
+  void hang_up_on_strangers();
 
+  const int ranks_;
   JobOutcome job_;
   UniqueFd listening_;
   std::string address_;
   std::string token_;
-  std::list<Connection> connections_;
+  std::list<Connection> connections_;  // as they came
+  std::set<int> known_;                // ranks that have said the token
 };
 
 class EndReporter {

@@ -426,7 +426,8 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
   }
   if (!text.empty() && end.oom_kills > 0) {
     text += "; on this host memory ran out and the kernel killed " + std::to_string(end.oom_kills) +
-            (end.oom_kills == 1 ? " process" : " processes") + " meanwhile (see dmesg)";
+            (end.oom_kills == 1 ? " process" : " processes") +
+            " meanwhile (see dmesg); lower loader.threads, loader.cache_gb, loader.prefetch or the splits' batch_size";
   }
   return text;
 }

@@ -88,23 +88,59 @@ void NodeRing::close_gap() {
 }
 
 void NodeRing::accept_waiting() {
-  while (UniqueFd fd = accept_one(listening_.get())) {
-    if (peer_is_us(fd.get())) before_.push_back({-1, PacketSocket(std::move(fd))});
-  }
-  std::erase_if(before_, [this](Neighbour& neighbour) {
-    Packet packet;
-    while (neighbour.socket.receive(packet)) {
-      if (neighbour.rank >= 0) {
-        over_ = true;
-        return true;
-      }
-      neighbour.rank = read_hello(packet);
-      if (neighbour.rank < 0) return true;
+  for (PacketSocket& socket : accept_strangers(listening_.get())) before_.push_back({-1, std::move(socket)});
+  for (auto it = before_.begin(); it != before_.end();) it = hear(*it) ? std::next(it) : before_.erase(it);
+  auto strangers = static_cast<size_t>(
+      std::count_if(before_.begin(), before_.end(), [this](const Neighbour& one) { return !believed(one); }));
+  for (auto it = before_.begin(); strangers > kMostStrangers && it != before_.end();) {
+    if (believed(*it)) {
+      ++it;
+    } else {
+      it = before_.erase(it);
+      --strangers;
     }
-    if (!neighbour.socket.closed()) return false;
-    if (neighbour.rank >= 0) died(neighbour.rank);
-    return true;
-  });
+  }
+}
+
+// False: nothing more will come.
+bool NodeRing::hear(Neighbour& neighbour) {
+  Packet packet;
+  while (neighbour.socket.receive(packet)) {
+    if (neighbour.rank >= 0) {
+      over_ = over_ || believed(neighbour);
+      return false;
+    }
+    neighbour.rank = read_hello(packet);
+    if (neighbour.rank < 0) return false;
+  }
+  if (!neighbour.socket.closed()) return true;
+  if (believed(neighbour)) died(neighbour.rank);
+  return false;
+}
+
+// How far that rank stands before this one.
+size_t NodeRing::steps_from(PeerId rank) const {
+  const auto place = [this](PeerId one) {
+    return static_cast<size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), one) - ranks_.begin());
+  };
+  return (place(self_) + ranks_.size() - place(rank)) % ranks_.size();
+}
+
+// A rank connects to this one when all between them are dead. It may be a moment before the last of these is seen to be,
+// so the others are kept, and only what they say waits to be believed.
+bool NodeRing::believed(const Neighbour& neighbour) const {
+  if (neighbour.rank < 0) return false;
+  bool earlier = true;
+  for (const Neighbour& other : before_) {
+    if (&other == &neighbour) {
+      earlier = false;
+    } else if (other.rank >= 0 && !other.socket.closed()) {
+      const size_t steps = steps_from(other.rank);
+      const size_t own = steps_from(neighbour.rank);
+      if (steps < own || (steps == own && earlier)) return false;
+    }
+  }
+  return true;
 }
 
 std::optional<PeerId> NodeRing::next_dead() {

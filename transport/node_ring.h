@@ -10,6 +10,8 @@
 // Purpose: where ranks of a node are joined by MPI alone, nobody is told of a death, and silence takes seconds to mean
 //   something. The kernel closes a dead process's sockets at once, whatever killed it. (A pid would mean nothing in
 //   another container of the node.) Two sockets a rank, however many there are; who sees a death tells the coordinator.
+// Who says to be a rank is believed where nobody stands between that rank and this one: while the rank before this one
+//   lives, another that says to be it, or one before it, and hangs up or takes its leave, is no news.
 // A rank that leaves in good order says so, by the destructor; the job is over then, and the ring tells nothing more: the
 //   goodbye, which comes by MPI, may arrive after many hang-ups.
 // Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
@@ -19,6 +21,7 @@
 #include <poll.h>
 
 #include <deque>
+#include <list>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,6 +54,9 @@ class NodeRing {
   void say_hello();
   void close_gap();
   void accept_waiting();
+  bool hear(Neighbour& neighbour);
+  bool believed(const Neighbour& neighbour) const;
+  size_t steps_from(PeerId rank) const;
   void died(PeerId rank);
   PeerId read_hello(const Packet& packet) const;
 
@@ -60,7 +66,7 @@ class NodeRing {
   std::vector<PeerId> ranks_;  // sorted
   UniqueFd listening_;
   Neighbour next_;
-  std::vector<Neighbour> before_;  // one, or more while a gap is being closed
+  std::list<Neighbour> before_;  // as they came: one, more while a gap is being closed; and strangers
   std::set<PeerId> dead_;
   bool over_ = false;  // some rank has left in good order
   std::deque<PeerId> news_;

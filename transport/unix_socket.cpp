@@ -74,6 +74,8 @@ PacketSocket::PacketSocket(UniqueFd fd)
 void PacketSocket::close() noexcept {
   closed_ = true;
   pending_.clear();
+  partial_.clear();
+  partial_fd_.reset();
   fd_.reset();
 }
 
@@ -168,11 +170,8 @@ bool PacketSocket::receive(Packet& packet) {
       pending_.clear();
       continue;
     }
-    if (count <= 0) {
-      close();
-      return false;
-    }
-    for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
+    // Before anything else: an empty packet looks like a hang-up, and may bring descriptors all the same.
+    for (cmsghdr* item = CMSG_FIRSTHDR(&header); count >= 0 && item != nullptr; item = CMSG_NXTHDR(&header, item)) {
       if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
       // The control buffer's padding has room for a second descriptor: none may leak, whatever was sent.
       for (size_t at = CMSG_LEN(0); at + sizeof(int) <= item->cmsg_len; at += sizeof(int)) {
@@ -181,8 +180,12 @@ bool PacketSocket::receive(Packet& packet) {
         partial_fd_ = UniqueFd(fd);
       }
     }
+    if (count <= 0) {
+      close();
+      return false;
+    }
     partial_.insert(partial_.end(), buffer_.begin() + 1, buffer_.begin() + count);
-    if (partial_.size() > kMaxMessage) {
+    if (partial_.size() > most_bytes_) {
       close();
       return false;
     }
@@ -231,6 +234,17 @@ UniqueFd accept_one(int listening_fd) {
     if (fd >= 0) return UniqueFd(fd);
     if (errno != EINTR && errno != ECONNABORTED) return {};
   }
+}
+
+std::vector<PacketSocket> accept_strangers(int listening_fd) {
+  std::vector<PacketSocket> strangers;
+  for (size_t i = 0; i < kMostStrangers; ++i) {
+    UniqueFd fd = accept_one(listening_fd);
+    if (!fd) break;
+    if (!peer_is_us(fd.get())) continue;
+    strangers.emplace_back(std::move(fd)).limit_messages(PacketSocket::kMaxHello);
+  }
+  return strangers;
 }
 
 UniqueFd try_connect_abstract(const std::string& name) {

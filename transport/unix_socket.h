@@ -34,6 +34,7 @@ struct Packet {
 class PacketSocket {
  public:
   static constexpr size_t kMaxMessage = size_t{64} << 20;
+  static constexpr size_t kMaxHello = 4096;
 
   PacketSocket() = default;
   explicit PacketSocket(UniqueFd fd);
@@ -41,6 +42,8 @@ class PacketSocket {
   void send(std::span<const std::byte> bytes, int fd = -1);
   bool receive(Packet& packet);  // false: nothing whole there now, or closed
   void write_pending();          // call when poll() says POLLOUT
+  // A peer that sends a longer one is hung up on: what strangers say is kept until it is whole, and they may be many.
+  void limit_messages(size_t bytes) noexcept { most_bytes_ = bytes; }
   bool has_pending() const noexcept { return !pending_.empty(); }
   bool closed() const noexcept { return closed_; }
   int fd() const noexcept { return fd_.get(); }
@@ -59,6 +62,7 @@ class PacketSocket {
 
   UniqueFd fd_;
   size_t part_bytes_ = 0;  // of a message in one packet at most
+  size_t most_bytes_ = kMaxMessage;
   bool closed_ = true;
   bool send_failed_ = false;                     // the peer hung up; what it sent before may still be read
   std::optional<Nanoseconds> refused_since_ns_;  // the kernel has had no memory, or no room for descriptors
@@ -70,6 +74,11 @@ class PacketSocket {
 
 UniqueFd listen_abstract(const std::string& name);
 UniqueFd accept_one(int listening_fd);  // empty when nobody waits
+// Who waits there, is peer_is_us(), and has still to say who it is, in kMaxHello bytes; some at a time, because a flood of
+// them must not keep the job's own waiting.
+std::vector<PacketSocket> accept_strangers(int listening_fd);
+// So many of them are kept, and the oldest hung up on where more come: descriptors are for the job.
+inline constexpr size_t kMostStrangers = 64;
 // Retries while nobody listens yet, until the timeout; Error(peer_lost) naming the socket afterwards.
 UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns);
 // One try; empty when nobody listens there.

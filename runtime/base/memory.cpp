@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -66,9 +67,21 @@ Error no_memory(int code, const std::string& name, size_t bytes) {
 
 // The kernel would go on until its OOM killer ends some process: neither a memfd nor a mapping has a limit of its own.
 // Looking takes the kernel longer than giving less than this.
-void refuse_more_than_there_is(const std::string& name, size_t bytes) {
+void refuse_more_than_there_is(const std::string& name, size_t bytes, size_t taken) {
   constexpr size_t kWorthLooking = size_t{1} << 20;
-  if (bytes >= kWorthLooking && bytes > available_memory()) throw no_memory(ENOMEM, name, bytes);
+  if (bytes >= kWorthLooking && bytes - taken > available_memory()) throw no_memory(ENOMEM, name, bytes);
+}
+
+// Takes memory now, so that what is missing is an error here, and not a SIGBUS or the OOM killer later. Ranks of a node do so
+// at the same time, and each alone may find enough for itself: hence piece by piece, and before each a look whether there
+// is room for the rest.
+template <class Take>
+void take_by_pieces(const std::string& name, size_t bytes, const Take& take) {
+  constexpr size_t kPiece = size_t{32} << 20;
+  for (size_t at = 0; at < bytes; at += kPiece) {
+    refuse_more_than_there_is(name, bytes, at);
+    if (const int code = take(at, std::min(kPiece, bytes - at)); code != 0) throw no_memory(code, name, bytes);
+  }
 }
 
 // Pages now, not while the first batches are made.
@@ -88,13 +101,13 @@ SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
   SharedMemory memory;
   memory.fd_ = UniqueFd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) throw no_memory(errno, name, bytes);
-  refuse_more_than_there_is(name, bytes);
-  // Allocating now turns "no memory left" into an error here instead of a SIGBUS at the first touch.
-  int code = 0;
-  do {
-    code = ::posix_fallocate(memory.fd_.get(), 0, static_cast<off_t>(bytes));
-  } while (code == EINTR);
-  if (code != 0) throw no_memory(code, name, bytes);
+  take_by_pieces(name, bytes, [&](size_t at, size_t count) {
+    int code = 0;
+    do {
+      code = ::posix_fallocate(memory.fd_.get(), static_cast<off_t>(at), static_cast<off_t>(count));
+    } while (code == EINTR);
+    return code;
+  });
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     throw Error(ErrorKind::runtime, system_error_text("cannot seal shared memory '" + name + "'"));
   }
@@ -108,7 +121,6 @@ SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
 }
 
 SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes) {
-  refuse_more_than_there_is(name, bytes);
   // Huge pages lie at multiples of their size: what is mapped beyond `bytes` to get there goes back.
   const size_t slack = bytes >= kHugePage ? kHugePage : 0;
   void* const mapped = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -125,7 +137,7 @@ SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes)
   // Both are wishes: without them pages are small, or fork() has a little more to do.
   (void)::madvise(memory.data_, bytes, MADV_HUGEPAGE);
   (void)::madvise(memory.data_, bytes, MADV_DONTFORK);
-  if (const int code = populate(memory.data_, bytes, page); code != 0) throw no_memory(code, name, bytes);
+  take_by_pieces(name, bytes, [&](size_t at, size_t count) { return populate(memory.data_ + at, count, page); });
   return memory;
 }
 

@@ -32,14 +32,14 @@ size_t chunk_buffer_bytes(const SplitContext& context, int32_t samples) {
   return (chunk_layout(context.fields(), samples).total_bytes + page - 1) / page * page;
 }
 
-std::string memory_remedy(const FieldTable& fields) {
+// `others`: what else would do.
+std::string memory_remedy(const FieldTable& fields, const std::string& others) {
   size_t all = 0;
   size_t varying = 0;
   for (const FieldSpec& field : fields) {
     all += field.bytes_per_sample();
     if (!field.fixed_size()) varying += field.bytes_per_sample();
   }
-  const std::string others = "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples";
   if (2 * varying < all) return others;
   return "lower limits.max_field_bytes: most of it is room for texts and bytes, in each sample for the longest one; "
          "or " +
@@ -395,14 +395,23 @@ void LoaderSplits::make_arena(Split& split) {
                 "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
                     " MB of chunk buffers at each loader, and loader.memory_gb leaves " +
                     std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
-                memory_remedy(split.context->fields()));
+                memory_remedy(split.context->fields(),
+                              "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples"));
   }
   split.arena->id = next_arena_++;
-  if (endpoint_.peers_map_arenas()) {
-    split.arena->memory = SharedMemory::create("penstock-chunk-buffers", total);
-    split.arena->memory.seal_future_writes();
-  } else {
-    split.arena->memory = SharedMemory::create_private("penstock-chunk-buffers", total);
+  try {
+    if (endpoint_.peers_map_arenas()) {
+      split.arena->memory = SharedMemory::create("penstock-chunk-buffers", total);
+      split.arena->memory.seal_future_writes();
+    } else {
+      split.arena->memory = SharedMemory::create_private("penstock-chunk-buffers", total);
+    }
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                error.message() + ", for " + std::to_string(options_.chunk_buffers) + " chunks of " +
+                    std::to_string(split.max_chunk_samples) + " samples of split '" + split.context->split().name + "'",
+                memory_remedy(split.context->fields(),
+                              "lower loader.chunk_buffers or loader.chunk_samples, or the number of loaders"));
   }
   arena_bytes_ += total;
   share_memory();

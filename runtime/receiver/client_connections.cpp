@@ -11,6 +11,9 @@
 namespace penstock {
 namespace {
 
+// Of one client, before the next has its turn: one that talks without a pause keeps nobody waiting.
+constexpr int kMostAtOnce = 256;
+
 short ready(int fd, short events) {
   pollfd item{fd, events, 0};
   return ::poll(&item, 1, 0) > 0 ? item.revents : short{0};
@@ -48,25 +51,29 @@ bool ClientConnections::let_in() {
   }
   for (UniqueFd& fd : adopted) connections_[next_++] = {PacketSocket(std::move(fd)), true, 0};
   if (listening_) {
-    while (UniqueFd fd = accept_one(listening_.get())) {
-      if (peer_is_us(fd.get())) connections_[next_++] = {PacketSocket(std::move(fd)), false, 0};
+    for (PacketSocket& socket : accept_strangers(listening_.get())) {
+      connections_[next_++] = {std::move(socket), false, 0};
     }
   }
   return !adopted.empty();
 }
 
-// False: not the hello that was expected; the connection is closed.
-bool ClientConnections::handshake(int id, Connection& connection, const ClientMessage& message,
+void ClientConnections::refuse(int id, Connection& connection) {
+  send(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
+                         "start it with `penstock run`, or unset PENSTOCK_RECEIVER"});
+  connection.socket.close();
+}
+
+// Anything but the hello that was expected closes the connection.
+void ClientConnections::handshake(int id, Connection& connection, const ClientMessage& message,
                                   const Handlers& handlers) {
   const auto* hello = std::get_if<ClientHello>(&message);
   if (hello == nullptr || hello->token != token_) {
-    send(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
-                           "start it with `penstock run`, or unset PENSTOCK_RECEIVER"});
-    connection.socket.flush(kSecond);
-    connection.socket.close();
-    return false;
+    refuse(id, connection);
+    return;
   }
   connection.handshake_done = true;
+  connection.socket.limit_messages(PacketSocket::kMaxMessage);
   const int pid = peer_pid(connection.socket.fd());
   const auto known = std::find_if(programs_.begin(), programs_.end(), [&](const auto& item) {
     return pid > 0 && item.second.pid == pid && !item.second.ended();
@@ -79,7 +86,6 @@ bool ClientConnections::handshake(int id, Connection& connection, const ClientMe
     handlers.program(connection.program, pid, true, static_cast<int32_t>(programs_.size()));
   }
   send(id, welcome_);
-  return true;
 }
 
 void ClientConnections::end_programs(const Handlers& handlers) {
@@ -105,6 +111,17 @@ void ClientConnections::end_programs(const Handlers& handlers) {
   }
 }
 
+// Those that have said nothing yet, the oldest first: they are the ones that hold a connection and do not mean to use it.
+void ClientConnections::hang_up_on_strangers() {
+  const auto stranger = [](const auto& item) { return !item.second.handshake_done && !item.second.socket.closed(); };
+  auto strangers = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), stranger));
+  for (auto it = connections_.begin(); strangers > kMostStrangers; ++it) {
+    if (!stranger(*it)) continue;
+    it->second.socket.close();
+    --strangers;
+  }
+}
+
 bool ClientConnections::poll(const Handlers& handlers) {
   end_programs(handlers);  // before their successors are let in
   bool moved = let_in();
@@ -112,7 +129,8 @@ bool ClientConnections::poll(const Handlers& handlers) {
   for (auto& [id, connection] : connections_) {
     connection.socket.write_pending();
     Packet packet;
-    while (connection.socket.receive(packet)) {
+    for (int taken = 0; taken < kMostAtOnce && !connection.socket.has_pending(); ++taken) {
+      if (!connection.socket.receive(packet)) break;
       moved = true;
       try {
         const ClientMessage message = decode_client(packet.bytes);
@@ -122,9 +140,16 @@ bool ClientConnections::poll(const Handlers& handlers) {
           handshake(id, connection, message, handlers);
         }
       } catch (const Error& error) {
-        send(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
+        if (connection.handshake_done) {
+          send(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
+        } else {
+          refuse(id, connection);
+        }
       }
     }
+  }
+  hang_up_on_strangers();
+  for (const auto& [id, connection] : connections_) {
     if (connection.socket.closed()) closed.push_back(id);
   }
   for (const int id : closed) {
@@ -160,7 +185,7 @@ void ClientConnections::send(int connection, const ClientMessage& message, int f
 void ClientConnections::collect_fds(std::vector<pollfd>& fds) const {
   if (listening_) fds.push_back({listening_.get(), POLLIN, 0});
   for (const auto& [id, connection] : connections_) {
-    fds.push_back({connection.socket.fd(), connection.socket.poll_events(), 0});
+    fds.push_back({connection.socket.fd(), connection.socket.has_pending() ? short{POLLOUT} : short{POLLIN}, 0});
   }
   for (const auto& [number, program] : programs_) {
     if (program.process) fds.push_back({program.process.get(), POLLIN, 0});

@@ -10,6 +10,7 @@
 // A client that comes by the listening socket is of the same user (or root), and says hello with the job's token (where
 //   the job has one) before anything else; others are told why not, and hung up on. A connection is known by a number,
 //   never used twice.
+// A client that does not read its answers is not read from, either: they wait in the kernel's buffer, and hardly any here.
 // Programs: the process at the other end is known by the kernel's word (SO_PEERCRED) and watched by a pidfd. When it
 //   ends, so do its connections, even where a child that it forked still has them open; a program that has closed its
 //   connections is there until it ends. Where a process cannot be seen (another pid namespace), its connections stand
@@ -46,7 +47,7 @@ class ClientConnections {
   void listen(const std::string& name, const std::string& token, const ClientWelcome& welcome);
   void adopt(UniqueFd client_socket);
 
-  bool poll(const Handlers& handlers);  // takes all there is now; true where anything came
+  bool poll(const Handlers& handlers);  // a bounded number from each; true where anything came
   void send(int connection, const ClientMessage& message, int fd = -1);
   void collect_fds(std::vector<pollfd>& fds) const;
 
@@ -73,7 +74,9 @@ class ClientConnections {
     bool ended() const;
   };
   bool let_in();
-  bool handshake(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers);
+  void handshake(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers);
+  void refuse(int id, Connection& connection);
+  void hang_up_on_strangers();
   void end_programs(const Handlers& handlers);
 
   UniqueFd listening_;

@@ -52,8 +52,7 @@ TEST_CASE("each is built once while it is among the last ones") {
   CHECK(plans.of(0) == first);
   CHECK(plans.of(7) == far);
   CHECK(plans.of(0) == first);
-  plans.of(20);
-  plans.of(30);
+  for (const int64_t epoch : {20, 30, 40}) plans.of(epoch);
   CHECK(plans.of(0) != first);
 }
 

@@ -88,6 +88,45 @@ TEST_CASE("who does not know the token says nothing") {
   CHECK(listener.job().code() == 2);
 }
 
+TEST_CASE("a second word for a rank, and ranks the job does not have, are not heard, whatever they know") {
+  EndListener listener(kSpec, false, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  REQUIRE(hears(listener, [](const JobOutcome& job) { return job.any(); }));
+  for (const char* rank : {"0", "2", "-1"}) {
+    EndReporter impostor = reporter_of(listener, rank, listener.token());
+    impostor.ended(4, "an impostor");
+    listener.read(0);
+  }
+  for (const std::string rank : {"4294967296", "18446744073709551615", "1.0"}) {  // 0, where digits are lost
+    const UniqueFd fd = raw_connection(listener);
+    const std::string said =
+        R"({"token":")" + listener.token() + R"(","rank":)" + rank + R"(,"host":"a"})" + "\n{\"end\":4}\n";
+    (void)!::send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL);
+    listener.read(0);
+  }
+  zero.ended(3, "its own");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.code() == 3; }));
+  EndReporter late = reporter_of(listener, "0", listener.token());
+  late.ended(0, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.code() == 3; }));
+  CHECK(listener.job().summary().find("killed") == std::string::npos);
+}
+
+TEST_CASE("who connects and says nothing does not take the descriptors") {
+  EndListener listener(kSpec, false, 0);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 500; ++i) {
+    silent.push_back(raw_connection(listener));
+    listener.read(0);
+  }
+  std::vector<pollfd> fds;
+  listener.collect_fds(fds);
+  CHECK(fds.size() < 100);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  zero.ended(2, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 2; }));
+}
+
 TEST_CASE("noise is hung up on, and takes little memory") {
   constexpr uint32_t kSeed = 7;
   MESSAGE("seed " << kSeed);

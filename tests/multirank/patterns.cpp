@@ -293,6 +293,30 @@ std::string long_run(Arguments& a) {
   return train.stats_json();
 }
 
+int number_from(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+// Like `long`: PATTERNS_EPOCHS epochs, with a step of PATTERNS_PACE_MS. Says at the end of each epoch how many have passed.
+std::string counted(Arguments& a) {
+  const int epochs = number_from("PATTERNS_EPOCHS", 10);
+  const int pace_ms = number_from("PATTERNS_PACE_MS", 0);
+  DataLoader train(a.job, "train", a.options);
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    for (const Batch& batch : train) {
+      a.saw["train"] += batch.size();
+      ++a.saw["batches"];
+      if (a.saw["batches"] == 1) std::printf("first batch %d\n", train.rank());
+      if (a.saw["batches"] == 1) std::fflush(stdout);
+      if (pace_ms > 0) sleep_ms(pace_ms);
+    }
+    if (train.rank() == 0) std::printf("epochs %d\n", epoch + 1);
+    if (train.rank() == 0) std::fflush(stdout);
+  }
+  return train.stats_json();
+}
+
 // Like `long` with shorter steps. OUT.json.times gets a line for every next(), "next END_NS TOOK_NS", and one for every
 // time that a thread which looks at the clock each millisecond was kept from it, "stall END_NS TOOK_NS".
 std::string paced(Arguments& a) {
@@ -349,6 +373,7 @@ int main(int argc, char** argv) {
       {"uneven", uneven},     {"look_first", look_first}, {"different_cursors", different_cursors},
       {"forked", forked},     {"endless", endless},       {"long", long_run},
       {"paced", paced},       {"checkpoint", checkpoint}, {"disagree", disagree},
+      {"counted", counted},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");

@@ -231,7 +231,10 @@ TEST_CASE("the last line tells the cause, where it was, and whether memory ran o
       "the job failed with exit code 5: no rank said how it ended; killed, or cut off with its host: "
       "rank 1 (host b)";
   CHECK(closing_line({.wait_status = SIGKILL, .ended_mpirun = true, .host = "a"}, job) == lost);
-  CHECK(closing_line({.host = "a", .oom_kills = 1}, job) ==
-        lost + "; on this host memory ran out and the kernel killed 1 process meanwhile (see dmesg)");
+  CHECK(
+      closing_line({.host = "a", .oom_kills = 1}, job) ==
+      lost +
+          "; on this host memory ran out and the kernel killed 1 process meanwhile (see dmesg); lower loader.threads, "
+          "loader.cache_gb, loader.prefetch or the splits' batch_size");
   CHECK(closing_line({.interrupted_by = SIGINT, .host = "a"}, job) == "");
 }

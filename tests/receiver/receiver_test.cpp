@@ -3,6 +3,8 @@
 #include "runtime/receiver/receiver.h"
 
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -754,6 +756,39 @@ TEST_CASE("a program without the job's token is refused; with it, it is welcome"
     Client welcome(connect_abstract(name, kSecond));
     welcome.send(ClientHello{"right", 1});
     CHECK(welcome.expect<ClientWelcome>().num_replicas == 1);
+    welcome.send(ClientStats{});
+    (void)welcome.expect<ClientStatsJson>();
+
+    // Noise before the hello ends the connection; silence lasts until others come; and neither keeps anybody waiting.
+    const UniqueFd noise = connect_abstract(name, kSecond);
+    REQUIRE(::send(noise.get(), "\0noise", 6, MSG_NOSIGNAL) == 6);
+    Client babble(connect_abstract(name, kSecond));
+    babble.send(ClientNext{1});
+    (void)babble.expect<ClientRefused>();
+    CHECK(babble.hung_up());
+    std::vector<UniqueFd> silent(200);
+    for (UniqueFd& one : silent) one = connect_abstract(name, kSecond);
+    pollfd first{silent.front().get(), POLLIN, 0};
+    CHECK(::poll(&first, 1, 5000) == 1);
+
+    // Who reads no answers is not read from: what it sends waits in the kernel, which takes no more in the end.
+    const UniqueFd deaf = connect_abstract(name, kSecond);
+    const auto says = [&](const ClientMessage& message) {
+      Message packet = encode_client(message);
+      packet.insert(packet.begin(), std::byte{0});
+      return ::send(deaf.get(), packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+    };
+    REQUIRE(says(ClientHello{"right", 1}));
+    int taken = 0;
+    for (int refused = 0; refused < 50 && taken < 100'000;) {
+      if (says(ClientStats{})) {
+        ++taken;
+      } else {
+        ++refused;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+    }
+    CHECK(taken < 10'000);
     welcome.send(ClientStats{});
     (void)welcome.expect<ClientStatsJson>();
   }

@@ -11,6 +11,8 @@
 #include <memory>
 #include <set>
 
+#include "runtime/base/wire.h"
+
 namespace penstock {
 namespace {
 
@@ -142,6 +144,30 @@ TEST_CASE("a lone rank, and strangers") {
     stranger.connect();
   }
   CHECK(node.see(0) == Seen{});
+}
+
+TEST_CASE("while a rank's predecessor lives, who claims to be it or one before it is no news; real deaths are seen") {
+  Node node({0, 1, 2, 3});
+  for (const PeerId claimed : {0, 1, 3}) {
+    for (const bool takes_its_leave : {false, true}) {
+      PacketSocket impostor(
+          connect_abstract("penstock/" + std::to_string(::geteuid()) + "/" + node.job + "/n2", kSecond));
+      WireWriter hello;
+      hello.i32(claimed);
+      hello.text("secret");
+      impostor.send(hello.bytes());
+      const std::byte leaving{0};
+      if (takes_its_leave) impostor.send({&leaving, 1});
+    }
+  }
+  CHECK(node.see(0) == Seen{});
+  std::vector<UniqueFd> silent(100);
+  for (UniqueFd& one : silent)
+    one = connect_abstract("penstock/" + std::to_string(::geteuid()) + "/" + node.job + "/n2", kSecond);
+  node.kill(1);
+  CHECK(node.see(2) == Seen{{0, {1}}, {2, {1}}});
+  node.kill(0);
+  CHECK(node.see(3) == Seen{{2, {0}}, {3, {0, 1}}});  // the gap before 2 had closed; 3 had not heard of 1
 }
 
 }  // namespace

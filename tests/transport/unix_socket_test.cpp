@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "runtime/base/error.h"
@@ -98,6 +100,52 @@ TEST_CASE("a peer that never ends its message is cut off at the limit") {
   }
   CHECK(socket.closed());
   CHECK(sent <= PacketSocket::kMaxMessage + 1'000'000);
+}
+
+TEST_CASE("a stranger's message is cut off at the limit that is set for it") {
+  auto [raw, other] = packet_socket_pair();
+  PacketSocket socket(std::move(other));
+  socket.limit_messages(PacketSocket::kMaxHello);
+  const std::vector<std::byte> part(3'001, std::byte{1});
+  Packet packet;
+  REQUIRE(::send(raw.get(), part.data(), part.size(), MSG_NOSIGNAL) > 0);
+  CHECK_FALSE(socket.receive(packet));
+  CHECK_FALSE(socket.closed());
+  REQUIRE(::send(raw.get(), part.data(), part.size(), MSG_NOSIGNAL) > 0);
+  CHECK_FALSE(socket.receive(packet));
+  CHECK(socket.closed());
+}
+
+TEST_CASE("descriptors that come with an empty packet, or more than one at a time, do not stay open") {
+  const auto open_descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator{});
+  };
+  const auto before = open_descriptors();
+  for (const size_t bytes : {0u, 1u, 9u}) {
+    for (const size_t count : {1u, 2u, 5u}) {
+      auto [raw, other] = packet_socket_pair();
+      PacketSocket socket(std::move(other));
+      const std::vector<std::byte> part(bytes, std::byte{1});
+      iovec data{const_cast<std::byte*>(part.data()), part.size()};
+      alignas(cmsghdr) char control[CMSG_SPACE(5 * sizeof(int))] = {};
+      msghdr header{};
+      header.msg_iov = &data;
+      header.msg_iovlen = 1;
+      header.msg_control = control;
+      header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+      cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+      const std::vector<int> sent(count, raw.get());
+      std::memcpy(CMSG_DATA(rights), sent.data(), count * sizeof(int));
+      REQUIRE(::sendmsg(raw.get(), &header, MSG_NOSIGNAL) >= 0);
+      Packet packet;
+      CHECK_FALSE(socket.receive(packet));
+      CHECK(socket.closed() == (bytes == 0));
+    }
+  }
+  CHECK(open_descriptors() == before);
 }
 
 TEST_CASE("receive_until and flush keep their deadlines") {

@@ -152,9 +152,7 @@ PeerId ShmEndpoint::read_hello(const Packet& packet) const {
 }
 
 void ShmEndpoint::accept_waiting() {
-  while (UniqueFd fd = accept_one(listening_.get())) {
-    if (peer_is_us(fd.get())) strangers_.emplace_back(std::move(fd));
-  }
+  for (PacketSocket& socket : accept_strangers(listening_.get())) strangers_.push_back(std::move(socket));
   for (size_t i = 0; i < strangers_.size();) {
     Packet packet;
     if (!strangers_[i].receive(packet)) {
@@ -172,6 +170,7 @@ void ShmEndpoint::accept_waiting() {
     auto peer = std::make_unique<Peer>();
     peer->id = id;
     peer->socket = std::move(socket);
+    peer->socket.limit_messages(PacketSocket::kMaxMessage);
     peers_[id] = std::move(peer);
     if (const auto it = waiting_.find(id); it != waiting_.end()) {
       for (Waiting& item : it->second) {
@@ -184,6 +183,7 @@ void ShmEndpoint::accept_waiting() {
       waiting_.erase(id);
     }
   }
+  while (strangers_.size() > kMostStrangers) strangers_.erase(strangers_.begin());
 }
 
 bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
