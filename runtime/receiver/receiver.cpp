@@ -232,7 +232,12 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LoaderGone& m) {
                      exports_.links_lost(m.loader);
                      iterations_.loader_lost(m.loader);
-                     if (m.dead) endpoint_->abandon(m.loader);
+                     if (m.left) {
+                       // Its Goodbye may still be on its way, and would vanish; when its process has ended we hear.
+                       heartbeats_.dead(m.loader);
+                     } else if (m.dead) {
+                       endpoint_->abandon(m.loader);
+                     }
                      if (coordinator_ && !m.left) loader_gone();
                    },
                    [&](const LinkOpened& m) { exports_.opened(peer, m); },
