@@ -187,7 +187,13 @@ class RankOfJob {
         }));
     options.silence_ns = 2 * silence_ns();
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
-    if (parent_) loader_->watch(parent_.get(), [this] { loader_->stop(); });
+    bool orphaned = false;
+    if (parent_) {
+      loader_->watch(parent_.get(), [&] {
+        orphaned = true;
+        loader_->stop();
+      });
+    }
     // A loader alone is asked to go where its node is wanted back. An mpirun that does not survive ranks would end the job.
     if (mpirun_survives_ranks(current_environment())) {
       loader_->watch(signals_.fd(), [this] {
@@ -199,6 +205,9 @@ class RankOfJob {
     loader_->run();
     all_alive_ = loader_->all_alive();
     jobs_code_ = loader_->exit_code();
+    if (!orphaned) return;
+    code_ = static_cast<int>(ErrorKind::peer_lost);
+    why_ = "rank " + std::to_string(self_) + " (loader, host " + me().host + ")" + kOrphaned;
   }
 
   std::vector<PeerId> ranks_with(Role role) const {
@@ -270,9 +279,10 @@ class RankOfJob {
     }
     trainer_->receiver().run();
     progress.done();
-    if (trainer_->orphaned()) {  // nobody said goodbye, and there is nobody to report to
+    if (!trainer_->orphaned().empty()) {  // there is nobody to report to
       all_alive_ = false;
       code_ = static_cast<int>(ErrorKind::peer_lost);
+      why_ = trainer_->orphaned();
     } else {
       all_alive_ = trainer_->receiver().goodbye().all_alive;
       jobs_code_ = trainer_->receiver().goodbye().exit_code;

@@ -532,6 +532,9 @@ void Receiver::every(Nanoseconds every_ns, std::function<void(const ReceiverFigu
 void Receiver::finish_program(bool good, const std::string& problem, int exit_code) {
   impl_->end().finish(good, problem, exit_code);
 }
+void Receiver::fail(const std::string& problem, int exit_code) {
+  impl_->end().fail(problem, exit_code);
+}
 void Receiver::end_serving(const std::string& reason) {
   impl_->end_serving(reason);
 }
