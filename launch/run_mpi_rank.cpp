@@ -305,7 +305,8 @@ class RankOfJob {
     }
     all_alive_ = false;
     if (trainer_) trainer_->clean_up();
-    const bool stranded = loader_ ? loader_->lost_coordinator() : lost;
+    // A loader may be cut off alone. Whether its host is, the host's trainers say: with the daemon they would go too.
+    const bool stranded = loader_ ? loader_->lost_coordinator() && me().local_trainers == 0 : lost;
     if (self_ != 0 && stranded) end_stranded_daemon(parent_.get(), kStrandedLimit_s);
   }
 
@@ -317,8 +318,11 @@ class RankOfJob {
     const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + 15) * 1e9);
     if (!session_->finish(all_alive_, wait_limit)) {
       // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's:
-      // so every rank leaves with the same.
-      if (code_ == 0) code_ = all_alive_ ? static_cast<int>(ErrorKind::peer_lost) : jobs_code_;
+      // so every rank leaves with the same. A job that is complete stays so where not all ranks reach each other any more.
+      if (all_alive_ && self_ == 0 && !request_.quiet) {
+        print_notice("the job is over, but MPI cannot end in good order: some ranks do not reach each other any more");
+      }
+      if (code_ == 0) code_ = jobs_code_;
       if (request_.end != nullptr) request_.end->ended(code_, why_);
       ::_exit(code_);
     }

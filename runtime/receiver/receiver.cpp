@@ -238,6 +238,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                      } else if (m.dead) {
                        endpoint_->abandon(m.loader);
                      }
+                     if (coordinator_ && end_.leaving()) end_.peer_lost(m.loader);  // its report is not waited for
                      if (coordinator_ && !m.left) loader_gone();
                    },
                    [&](const LinkOpened& m) { exports_.opened(peer, m); },
