@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "launch/command.h"
 #include "launch/end_channel.h"
@@ -27,6 +29,7 @@ namespace {
 
 // Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
 constexpr double kStrandedLimit_s = 5;
+constexpr std::chrono::milliseconds kStay{500};
 
 // Readable when the process that started us has ended: mpirun's daemon may be killed without a word.
 UniqueFd watch_parent() {
@@ -208,6 +211,10 @@ class RankOfJob {
     if (!orphaned) return;
     code_ = static_cast<int>(ErrorKind::peer_lost);
     why_ = "rank " + std::to_string(self_) + " (loader, host " + me().host + ")" + kOrphaned;
+    if (request_.end != nullptr) request_.end->ended(code_, why_);
+    // Trainer 0 is about to say goodbye, and Open MPI 4 may end a rank that sends to one that is gone. Longer than this it
+    // would not let us live either.
+    std::this_thread::sleep_for(kStay);
   }
 
   std::vector<PeerId> ranks_with(Role role) const {
