@@ -10,7 +10,11 @@ namespace {
 constexpr double kStart_s = 5;  // for ranks that meet the same mistake: rank 0 is given time to speak first
 constexpr double kLeave_s = 3;
 constexpr double kNotice_s = 20;
-constexpr double kOver_s = 10;  // for mpirun, when no rank is left
+// For mpirun, when no rank is left. Where a daemon was lost, or a rank left before the others, Open MPI 4 waits for ever,
+// and nothing that it could still do is wanted.
+constexpr double kOver_s = 10;
+constexpr double kOverAfterLoss_s = 2;
+constexpr double kTogether_s = 1;  // ranks leave within this time, in a good end
 
 bool passed(Nanoseconds since, double limit_s, Nanoseconds now) {
   return as_seconds(now - since) > limit_s;
@@ -53,7 +57,11 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
     return std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& item) { return of(item.second); });
   };
   const auto gone = count([](const Rank& rank) { return rank.gone; });
-  if (gone == spec_.ranks) return passed(last_change_, kOver_s, now) ? "all ranks have ended, and mpirun has not" : "";
+  if (gone == spec_.ranks) {
+    const bool one_by_one = rank_0_left_ && passed(*first_left_, kTogether_s, *rank_0_left_);
+    const double over_s = one_by_one || lost_a_rank() ? kOverAfterLoss_s : kOver_s;
+    return passed(last_change_, over_s, now) ? "all ranks have ended, and mpirun has not" : "";
+  }
   if (count([](const Rank& rank) { return rank.running; }) < spec_.ranks) {
     return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
   }
@@ -73,6 +81,17 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   return name(late->first) + " is still there after rank 0 has left";
 }
 
+void JobOutcome::ended_from_outside(Nanoseconds now) {
+  for (const auto& [rank, _] : ranks_) hung_up(rank, now);
+}
+
+bool JobOutcome::lost_a_rank() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
+    return item.second.gone && item.second.exit_code.value_or(static_cast<int>(ErrorKind::peer_lost)) ==
+                                   static_cast<int>(ErrorKind::peer_lost);
+  });
+}
+
 const std::pair<const int, JobOutcome::Rank>* JobOutcome::speaker() const {
   if (const auto zero = ranks_.find(0); zero != ranks_.end() && zero->second.exit_code) return &*zero;
   for (const int rank : left_) {
@@ -88,9 +107,13 @@ int JobOutcome::code() const {
 }
 
 std::vector<int> JobOutcome::killed() const {
+  // One that lost the others may still have reached us, as a loader does that hears nothing more and is heard.
+  const auto lost = static_cast<int>(ErrorKind::peer_lost);
+  const bool complete = code() == 0;
   std::vector<int> list;
   for (const int rank : left_) {
-    if (!ranks_.at(rank).exit_code) list.push_back(rank);
+    const auto& said = ranks_.at(rank).exit_code;
+    if (!said || (complete && *said == lost)) list.push_back(rank);
   }
   return list;
 }

@@ -12,7 +12,8 @@
 //         |                        |                         |                    |
 //         |                        '--rank 0 hung up--------^      |                    |
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,
-//            stuck after 5 s                                          stuck                10 s later: stuck
+//            stuck after 5 s                                          stuck                10 s later: stuck (2 s, if
+//                                                                                          a rank was lost, or left)
 //
 //   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing. The others notice by silence and leave;
 //   once they are all gone it has the time in which it would have noticed that, awake: then stuck.
@@ -47,6 +48,8 @@ class JobOutcome {
 
   // Why those that are left have to be ended from outside; empty: they do not.
   std::string stuck(Nanoseconds now) const;
+  // They were: a rank that has not left by then was cut off, for it would have been heard.
+  void ended_from_outside(Nanoseconds now);
 
   bool any() const noexcept { return !ranks_.empty(); }
   // 0 to 5, as the ranks mean it (runtime/base/error.h); 5 where no rank said how the job ended.
@@ -66,6 +69,7 @@ class JobOutcome {
   const std::pair<const int, Rank>* speaker() const;
   std::string name(int rank) const;
   std::vector<int> killed() const;
+  bool lost_a_rank() const;
 
   Spec spec_;
   std::map<int, Rank> ranks_;

@@ -562,11 +562,13 @@ int run_launch_line(const LaunchLine& line) {
   end_descendants(kEndOrphans_s);
   folder.release();
   ends.read(clock.now());
+  JobOutcome job = ends.job();
+  if (killed) job.ended_from_outside(clock.now());
   const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
-  if (const std::string last = closing_line(end, ends.job()); !last.empty()) {
+  if (const std::string last = closing_line(end, job); !last.empty()) {
     std::fprintf(stderr, "penstock: %s\n", without_controls(last).c_str());
   }
-  return launch_exit_code(status, ends.job(), interrupted_by);
+  return launch_exit_code(status, job, interrupted_by);
 }
 
 }  // namespace penstock

@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "launch/command.h"
 #include "launch/end_channel.h"
@@ -29,6 +31,7 @@ namespace {
 
 // Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
 constexpr double kStrandedLimit_s = 5;
+constexpr std::chrono::milliseconds kStay{500};
 
 // Readable when the process that started us has ended: mpirun's daemon may be killed without a word.
 UniqueFd watch_parent() {
@@ -232,7 +235,13 @@ class RankOfJob {
         }));
     options.silence_ns = 2 * silence_ns();
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
-    if (parent_) loader_->watch(parent_.get(), [this] { loader_->stop(); });
+    bool orphaned = false;
+    if (parent_) {
+      loader_->watch(parent_.get(), [&] {
+        orphaned = true;
+        loader_->stop();
+      });
+    }
     // A loader alone is asked to go where its node is wanted back. An mpirun that does not survive ranks would end the job.
     if (mpirun_survives_ranks(current_environment())) {
       loader_->watch(signals_.fd(), [this] {
@@ -244,6 +253,13 @@ class RankOfJob {
     loader_->run();
     all_alive_ = loader_->all_alive();
     jobs_code_ = loader_->exit_code();
+    if (!orphaned) return;
+    code_ = static_cast<int>(ErrorKind::peer_lost);
+    why_ = "rank " + std::to_string(self_) + " (loader, host " + me().host + ")" + kOrphaned;
+    if (request_.end != nullptr) request_.end->ended(code_, why_);
+    // Trainer 0 is about to say goodbye, and Open MPI 4 may end a rank that sends to one that is gone. Longer than this it
+    // would not let us live either.
+    std::this_thread::sleep_for(kStay);
   }
 
   std::vector<PeerId> ranks_with(Role role) const {
@@ -315,9 +331,10 @@ class RankOfJob {
     }
     trainer_->receiver().run();
     progress.done();
-    if (trainer_->orphaned()) {  // nobody said goodbye, and there is nobody to report to
+    if (!trainer_->orphaned().empty()) {  // there is nobody to report to
       all_alive_ = false;
       code_ = static_cast<int>(ErrorKind::peer_lost);
+      why_ = trainer_->orphaned();
     } else {
       all_alive_ = trainer_->receiver().goodbye().all_alive;
       jobs_code_ = trainer_->receiver().goodbye().exit_code;
@@ -340,7 +357,8 @@ class RankOfJob {
     }
     all_alive_ = false;
     if (trainer_) trainer_->clean_up();
-    const bool stranded = loader_ ? loader_->lost_coordinator() : lost;
+    // A loader may be cut off alone. Whether its host is, the host's trainers say: with the daemon they would go too.
+    const bool stranded = loader_ ? loader_->lost_coordinator() && me().local_trainers == 0 : lost;
     if (self_ != 0 && stranded) end_stranded_daemon(parent_.get(), kStrandedLimit_s);
   }
 
@@ -352,8 +370,11 @@ class RankOfJob {
     const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + 15) * 1e9);
     if (!session_->finish(all_alive_, wait_limit)) {
       // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's:
-      // so every rank leaves with the same.
-      if (code_ == 0) code_ = all_alive_ ? static_cast<int>(ErrorKind::peer_lost) : jobs_code_;
+      // so every rank leaves with the same. A job that is complete stays so where not all ranks reach each other any more.
+      if (all_alive_ && self_ == 0 && !request_.quiet) {
+        print_notice("the job is over, but MPI cannot end in good order: some ranks do not reach each other any more");
+      }
+      if (code_ == 0) code_ = jobs_code_;
       if (request_.end != nullptr) request_.end->ended(code_, why_);
       ::_exit(code_);
     }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -144,11 +145,20 @@ void Trainer::pass_signal(int number) {
 }
 
 void Trainer::watch_parent_fd(int fd) {
-  receiver_.watch(fd, [this] {
-    helper_.stop(job_.trainer.grace_s);
-    receiver_.stop();
-    orphaned_ = true;
-  });
+  parent_ = fd;
+  receiver_.watch(fd, [this] { end_without_parent(); });
+}
+
+bool Trainer::end_without_parent() {
+  pollfd gone{parent_, POLLIN, 0};
+  if (poll(&gone, 1, 0) <= 0) return false;
+  orphaned_ = where_ + kOrphaned;
+  helper_.stop(job_.trainer.grace_s);
+  // The others are told while this rank can: without its daemon Open MPI ends it within a second, and then they would
+  // have to notice its silence.
+  receiver_.fail(orphaned_, static_cast<int>(ErrorKind::peer_lost));
+  receiver_.stop();
+  return true;
 }
 
 void Trainer::stop_program() {
@@ -163,6 +173,7 @@ void Trainer::clean_up() {
 }
 
 void Trainer::read_helper() {
+  if (end_without_parent()) return;  // the helper saw it first, and ended the program
   while (const auto report = helper_.next_report()) {
     switch (report->kind) {
       case HelperReport::Kind::started: break;

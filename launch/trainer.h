@@ -32,6 +32,10 @@
 
 namespace penstock {
 
+// Behind the name of a rank.
+inline constexpr const char* kOrphaned =
+    ": mpirun, or its daemon on that host, has ended without a word; was it killed?";
+
 class Trainer {
  public:
   // `where` names it in messages: "trainer 1 (rank 1, host b)".
@@ -57,9 +61,11 @@ class Trainer {
   void stop_program();
   // Leaves nothing of the program behind.
   void clean_up();
-  bool orphaned() const noexcept { return orphaned_; }
+  // Empty, or why it ended: whoever started this process is gone.
+  const std::string& orphaned() const noexcept { return orphaned_; }
 
  private:
+  bool end_without_parent();  // false: it is there
   void read_helper();
   void program_exited(int status);
 
@@ -69,7 +75,8 @@ class Trainer {
   Helper& helper_;
   std::string where_;
   EndRequest end_request_;
-  bool orphaned_ = false;
+  int parent_ = -1;  // readable when it is gone
+  std::string orphaned_;
   bool ended_well_ = false;
 };
 

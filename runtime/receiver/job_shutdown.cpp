@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 
 namespace penstock {
@@ -42,6 +43,8 @@ void JobShutdown::fail(const std::string& problem, int exit_code) {
     failure_ = problem;
     failure_code_ = exit_code;
   }
+  // A rank that is lost does not come to MPI_Finalize, though it could still say so.
+  if (exit_code == static_cast<int>(ErrorKind::peer_lost)) all_alive_ = false;
   announce();
 }
 

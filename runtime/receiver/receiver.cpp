@@ -233,7 +233,13 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LoaderGone& m) {
                      exports_.links_lost(m.loader);
                      iterations_.loader_lost(m.loader);
-                     if (m.dead) endpoint_->abandon(m.loader);
+                     if (m.left) {
+                       // Its Goodbye may still be on its way, and would vanish; when its process has ended we hear.
+                       heartbeats_.dead(m.loader);
+                     } else if (m.dead) {
+                       endpoint_->abandon(m.loader);
+                     }
+                     if (coordinator_ && end_.leaving()) end_.peer_lost(m.loader);  // its report is not waited for
                      if (coordinator_ && !m.left) loader_gone();
                    },
                    [&](const LinkOpened& m) { exports_.opened(peer, m); },
@@ -527,6 +533,9 @@ void Receiver::every(Nanoseconds every_ns, std::function<void(const ReceiverFigu
 }
 void Receiver::finish_program(bool good, const std::string& problem, int exit_code) {
   impl_->end().finish(good, problem, exit_code);
+}
+void Receiver::fail(const std::string& problem, int exit_code) {
+  impl_->end().fail(problem, exit_code);
 }
 void Receiver::end_serving(const std::string& reason) {
   impl_->end_serving(reason);

@@ -70,6 +70,8 @@ class Receiver {
 
   // whole_job: the program of this trainer ended. From the loop's own callbacks only.
   void finish_program(bool good, const std::string& problem, int exit_code);
+  // whole_job: the job ends by this, whatever this trainer's program has done. From the loop's own callbacks only.
+  void fail(const std::string& problem, int exit_code);
   // serving: ends it for every rank, in good order; programs see a hang-up. From the loop's own callbacks only.
   void end_serving(const std::string& reason);
   // whole_job: called once when the job ends for everybody: stop the program if it still runs.

@@ -33,7 +33,7 @@ TEST_CASE("a loader that was killed on the way does not spoil the job, and is na
   job.ended(0, 0, "", 2 * kHour);
   CHECK(job.stuck(2 * kHour + 7 * kSecond) == "");
   CHECK(job.stuck(2 * kHour + 9 * kSecond) == "rank 1 (host a) is still there after rank 0 has left");
-  job.ended(1, 5, "what a rank says that leaves without MPI_Finalize", 2 * kHour);
+  job.ended(1, 0, "", 2 * kHour);
   CHECK(job.code() == 0);
   CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
 }
@@ -74,8 +74,46 @@ TEST_CASE("where rank 0 is gone without a word, the others have the time that no
   CHECK(job.stuck(44 * kSecond) == "");
   CHECK(job.stuck(46 * kSecond) == "rank 2 (host b) is still there after rank 0 has left");
   job.ended(2, 5, "", 46 * kSecond);
-  CHECK(job.stuck(50 * kSecond) == "");
-  CHECK(job.stuck(57 * kSecond) == "all ranks have ended, and mpirun has not");
+  CHECK(job.stuck(47 * kSecond) == "");
+  CHECK(job.stuck(49 * kSecond) == "all ranks have ended, and mpirun has not");
+}
+
+TEST_CASE("mpirun has ten seconds to end by itself, and two where it lost a rank, or one left before the others") {
+  JobOutcome good = running_job();
+  for (int rank = 0; rank < 3; ++rank) good.ended(rank, 0, "", 0);
+  CHECK(good.stuck(9 * kSecond) == "");
+  CHECK(good.stuck(11 * kSecond) == "all ranks have ended, and mpirun has not");
+
+  JobOutcome lost = running_job();
+  lost.hung_up(2, 0);
+  for (int rank = 0; rank < 2; ++rank) lost.ended(rank, 0, "", kSecond);
+  CHECK(lost.stuck(2 * kSecond) == "");
+  CHECK(lost.stuck(4 * kSecond) == "all ranks have ended, and mpirun has not");
+
+  JobOutcome drained = running_job();
+  for (const int rank : {2, 1, 0}) drained.ended(rank, 0, "", (2 - rank) * 3 * kSecond);
+  CHECK(drained.stuck(7 * kSecond) == "");
+  CHECK(drained.stuck(9 * kSecond) == "all ranks have ended, and mpirun has not");
+}
+
+TEST_CASE("a loader that could still say that it lost the others is named all the same") {
+  JobOutcome job = running_job();
+  job.ended(2, 5, "lost trainer 0", 0);
+  job.ended(0, 0, "", kSecond);
+  job.ended(1, 0, "", kSecond);
+  CHECK(job.code() == 0);
+  CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
+}
+
+TEST_CASE("a rank that was never heard to leave was cut off, when launch has ended what was there") {
+  JobOutcome job = running_job();
+  job.ended(0, 0, "", 0);
+  job.ended(1, 0, "", 0);
+  CHECK(job.stuck(9 * kSecond) == "rank 2 (host b) is still there after rank 0 has left");
+  CHECK(job.summary() == "");
+  job.ended_from_outside(9 * kSecond);
+  CHECK(job.code() == 0);
+  CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
 }
 
 TEST_CASE("a rank 0 that stands is ended once the others have given it up and are gone") {

@@ -1,5 +1,9 @@
-"""A job over several nodes: the same stream as in one process, the right places and names for the programs, and an end in
-seconds, with a name, when a loader, a program or the network between the nodes is lost. The nodes are support/hosts.py's."""
+"""A job over several nodes: the same stream as in one process, the right places and names for the programs; the same stream
+still when the network takes a loader, or everything for a moment; and an end in seconds, with a name, when it takes a
+trainer, or somebody kills mpirun's daemon. The nodes are support/hosts.py's.
+
+Every node has a trainer (roles.trainers is per node, and a node without one is refused), so a job cannot outlive a node.
+What it outlives is a loader: killed, or cut off, its own connections alone being lost (a firewall that forgets them)."""
 
 import json
 import os
@@ -163,7 +167,7 @@ def test_places_of_programs():
 
 
 class Running:
-    """A job over two hosts, of a trainer and a loader each, whose trainers have had their first batch."""
+    """A job of a trainer and a loader on each host, whose trainers have had their first batch."""
 
     def __init__(self, hosts, env, launch=False, overrides=(), prefix=(), mode="endless"):
         self.folder = tempfile.mkdtemp(dir=work.name)
@@ -173,12 +177,12 @@ class Running:
         self.program = program = [*prefix, PATTERNS, mode, job, os.path.join(self.folder, "%r.json")]
         words = job_words(hosts, job, 2, ["--json", "--quiet"], overrides, program)
         if launch:
-            words = hosts.enter(0, [PENSTOCK, "launch", "--run", "--host", "host0,host1", "--loaders", "1", "--json", "--quiet", job,
-                                    *overrides, "--", *program])
+            words = hosts.enter(0, [PENSTOCK, "launch", "--run", "--host", ",".join(hosts.aliases), "--loaders", "1", "--json",
+                                    "--quiet", job, *overrides, "--", *program])
         self.process = subprocess.Popen(words, env=hosts.environment(env), stdin=subprocess.DEVNULL, stdout=self.out,
                                         stderr=self.err, start_new_session=True)
         deadline = time.monotonic() + 20
-        while not all(f"first batch {t}" in self.text() for t in (0, 1)):
+        while not all(f"first batch {t}" in self.text() for t in range(len(hosts.aliases))):
             assert time.monotonic() < deadline and self.process.poll() is None, f"no first batch\n{self.log()}"
             time.sleep(0.02)
 
@@ -187,7 +191,7 @@ class Running:
             return file.read()
 
     def report(self):
-        return json.loads(self.text().strip().splitlines()[-1])["splits"]["train"]
+        return json.loads(self.text().strip().splitlines()[-1])
 
     def log(self):
         return f"exit code {self.process.poll()}\n--- stdout\n{self.text()}\n--- stderr\n{self.text('stderr')[-5000:]}"
@@ -215,7 +219,205 @@ def test_kill_9_of_a_loader_on_the_other_host():
         assert "complete; killed, or cut off with its host: rank 3 (host host1)" in running.text("stderr"), running.log()
         plain = run_job(job, overrides=["roles.trainers=2"], program=running.program)
         for key in ("images", "order_hash", "pixel_hash"):
-            assert running.report()[key] == plain.report["splits"]["train"][key], (key, running.log())
+            assert running.report()["splits"]["train"][key] == plain.report["splits"]["train"][key], (key, running.log())
+
+
+# ---- the network takes a loader: the others do its work, and the stream is the same ------------------------------------
+
+SILENCE = ["balancer.lost_after_s=2", "balancer.heartbeat_s=0.2"]
+_undisturbed = {}
+
+
+def check_stream(running, hosts, overrides):
+    """Complete, and equal in both hashes to the one of a job that nobody disturbed."""
+    key = (len(hosts.aliases), *overrides)
+    if key not in _undisturbed:
+        plain = run_job(job, options=["--epochs=10"], overrides=[*trainers(len(hosts.aliases)), *overrides])
+        _undisturbed[key] = plain.report["splits"]["train"]
+    for name in ("images", "order_hash", "pixel_hash"):
+        assert running.report()["splits"]["train"][name] == _undisturbed[key][name], (name, running.log())
+
+
+def lost_loaders(running):
+    return [text for rank in running.report()["ranks"] for text in rank.get("lost_loaders", [])]
+
+
+def check_cut_off_loader(count, ways, mended_after_s, overrides):
+    with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(count, env) as hosts:
+        running = Running(hosts, env, True, [*SILENCE, *overrides], mode="long")
+        loader = hosts.ranks(1)[3]
+        for host in (host for host in range(count) if host != 1):
+            if "out" in ways:
+                hosts.lose(1, host, loader)
+            if "in" in ways:
+                hosts.lose(host, 1, loader)
+        if mended_after_s:
+            time.sleep(mended_after_s)
+            hosts.mend()
+        assert running.end(40) == 0, running.log()
+        check_stream(running, hosts, overrides)
+        stderr, lost = running.text("stderr"), lost_loaders(running)
+        if mended_after_s == SHORTER:
+            assert not lost and "lost rank" not in stderr, running.log()
+        else:
+            # TCP needs each other's answers, so one way lost is both, a few messages later.
+            assert len(lost) == 1 and re.match(r"rank 3 \(loader\): silent for 2\.", lost[0]), running.log()
+        if mended_after_s == LONGER:
+            # It heard what it had missed, dropped what it had, and joined as its next incarnation.
+            assert "rank 3 (loader) is back and takes work again" in stderr and "; back after" in lost[0], running.log()
+        if not mended_after_s:
+            # It gives up after twice as long, and leaves its node's trainer and daemon alone.
+            assert "rank 3: lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 4 s" in stderr, running.log()
+            last = stderr.strip().splitlines()[-1]
+            wanted = "penstock: the job is complete; killed, or cut off with its host: rank 3 (host host1)"
+            assert last.startswith(wanted), running.log()
+    print(f"  {count} hosts, {' and '.join(ways)}, mended after {mended_after_s} s: {running.took_s:.1f} s, {lost}", flush=True)
+
+
+# Of lost_after_s = 2. TCP tries again after 0.2, 0.6, 1.4, 3.0, 6.2 s: until 3.0 s nothing is heard where it was mended
+# after 2.4, and a second later the loader would have given up.
+SHORTER = 0.8
+LONGER = 2.4
+
+
+def test_a_loader_cut_off():
+    rows = [(2, ["out", "in"], LONGER, 4)]
+    if FULL:
+        rows = [(count, ways, mended_after_s, batch) for count, batch in ((2, 2), (3, 1))
+                for ways in (["out", "in"], ["out"], ["in"]) for mended_after_s in (SHORTER, LONGER, None)]
+    for count, ways, mended_after_s, batch in rows:
+        # Small batches are many: the programs are at work until after the loader has given up.
+        check_cut_off_loader(count, ways, mended_after_s, [f"splits.train.batch_size={batch}"])
+
+
+def test_the_network_goes_for_a_moment():
+    # Shorter than lost_after_s: nobody is lost, neither rank nor daemon. TCP may take as long again to notice that it is back.
+    for count, host in ((2, 1), (3, 1), (3, 0)) if FULL else ((2, 1),):
+        batch = ["splits.train.batch_size=8"]
+        with no_leftovers() as env, Hosts(count, env) as hosts:
+            running = Running(hosts, env, True, ["balancer.lost_after_s=5", *batch], mode="long")
+            hosts.kill_link(host)
+            time.sleep(1)
+            hosts.mend_link(host)
+            assert running.end(30) == 0, running.log()
+            check_stream(running, hosts, batch)
+            assert not lost_loaders(running) and "penstock: " not in running.text("stderr"), running.log()
+
+
+def test_two_hosts_that_do_not_reach_each_other():
+    # Trainer 0's host reaches both, so nobody is silent. A chunk that does not arrive within lease_timeout_s is another
+    # loader's; and as MPI_Finalize needs all of them, the ranks leave without it when they have waited for grace and 15 s.
+    if not FULL:
+        return
+    for mended_after_s in (1, None):
+        batch = ["splits.train.batch_size=2"]
+        with no_leftovers() as env, Hosts(3, env) as hosts:
+            running = Running(hosts, env, True, [*SILENCE, "balancer.lease_timeout_s=2", *batch], mode="long")
+            hosts.lose(1, 2)
+            hosts.lose(2, 1)
+            if mended_after_s:
+                time.sleep(mended_after_s)
+                hosts.mend()
+            assert running.end(120) == 0, running.log()
+            check_stream(running, hosts, batch)
+            assert not lost_loaders(running), running.log()
+        print(f"  mended after {mended_after_s} s: {running.took_s:.1f} s", flush=True)
+
+
+def test_sigterm_of_a_loader_on_the_other_host():
+    # Trainer 0 says goodbye to it over MPI, and then has nothing more to do with it: in this order.
+    if not FULL:
+        return
+    batch = ["splits.train.batch_size=4"]
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        running = Running(hosts, env, True, [*SILENCE, *batch], mode="long")
+        loader = hosts.ranks(1)[3]
+        os.kill(loader, signal.SIGTERM)
+        deadline = time.monotonic() + 3  # the job goes on for longer
+        while loader in hosts.on(1):
+            assert time.monotonic() < deadline, running.log()
+            time.sleep(0.02)
+        assert running.process.poll() is None, running.log()
+        assert running.end(30) == 0, running.log()
+        check_stream(running, hosts, batch)
+        assert not lost_loaders(running) and "lost trainer 0" not in running.text("stderr"), running.log()
+
+
+# ---- a trainer is lost with its host: the job ends, everywhere, and says where ------------------------------------------
+
+
+def test_kill_9_of_mpiruns_daemon():
+    # Its ranks notice at once; the trainer tells trainer 0 while it can. The silence, five times as long, is not needed.
+    by_rank_0 = 0
+    turns = 20 if FULL else 1
+    for turn in range(turns):
+        count = 3 if turn % 2 else 2
+        with no_leftovers() as env, Hosts(count, env) as hosts:
+            running = Running(hosts, env, True, [f"balancer.lost_after_s={5 * (GRACE_S + 5)}"])
+            daemons = [pid for pid, what in hosts.on(1).items() if what.startswith(("orted", "prted"))]
+            assert len(daemons) == 1, hosts.on(1)
+            begun = time.monotonic()
+            os.kill(daemons[0], signal.SIGKILL)
+            assert running.end(GRACE_S + 5) == 5, running.log()
+            for host in range(count):
+                hosts.wait_for_nobody(host, begun + GRACE_S + 5 - time.monotonic())
+            assert not hosts.left(), hosts.left()
+            last = running.text("stderr").strip().splitlines()[-1]
+            # Mostly by rank 0. But it has just heard from ranks that are going, and where Open MPI ends it for that, it is
+            # one of these whose words are left.
+            wanted = r"exit code 5, says rank \d \(host host[01]\): .*, host host1\): mpirun, or its daemon on that host, has"
+            assert re.search(wanted, last), running.log()
+            by_rank_0 += "says rank 0 (host host0): trainer 1 (rank 2, host host1): mpirun" in last
+        print(f"  {count} hosts: nothing is left after {time.monotonic() - begun:.1f} s", flush=True)
+    print(f"  {by_rank_0} of {turns} times rank 0 could say it", flush=True)
+
+
+def test_kill_9_of_mpirun():
+    if not FULL:
+        return
+    with no_leftovers() as env, Hosts(3, env) as hosts:
+        running = Running(hosts, env, True, [f"balancer.lost_after_s={5 * (GRACE_S + 5)}"])
+        mpirun = [pid for pid, what in hosts.on(0).items() if what.startswith(("mpirun", "prterun"))]
+        assert len(mpirun) == 1, hosts.on(0)
+        begun = time.monotonic()
+        os.kill(mpirun[0], signal.SIGKILL)
+        assert running.end(GRACE_S + 5) == 5, running.log()
+        for host in range(3):
+            hosts.wait_for_nobody(host, begun + GRACE_S + 5 - time.monotonic())
+        last = running.text("stderr").strip().splitlines()[-1]
+        assert last.startswith("penstock: mpirun (host host0) was killed by SIGKILL, and the job with it"), running.log()
+
+
+def test_a_host_cut_off():
+    # For good, or longer than lost_after_s and then up again; both ways, or one; a host with a trainer, and mpirun's own.
+    # Whoever has lost mpirun's host notices after twice lost_after_s, and ends its programs, itself and its daemon.
+    if not FULL:
+        return  # test_the_network_goes
+    lost_after_s = 3
+    there_s = 2 * lost_after_s + GRACE_S + 8  # and what end_stranded_daemon() waits: 5 s
+    for way in ("link", "link, for a time", "link of mpirun's host", "out", "in"):
+        with no_leftovers(wait_s=5) as env, Hosts(3, env, wait_s=10) as hosts:
+            running = Running(hosts, env, True, [f"balancer.lost_after_s={lost_after_s}"])
+            begun = time.monotonic()
+            if way.startswith("link"):
+                cut = 0 if "mpirun" in way else 1
+                hosts.kill_link(cut)
+            for other in (0, 2):
+                if way == "out":
+                    hosts.lose(1, other)
+                if way == "in":
+                    hosts.lose(other, 1)
+            if way == "link, for a time":
+                time.sleep(lost_after_s + 2)
+                hosts.mend_link(1)
+            assert running.end(lost_after_s + GRACE_S + 20) == 5, (way, running.log())
+            last = running.text("stderr").strip().splitlines()[-1]
+            expected_hosts = ("host1", "host2") if "mpirun" in way else ("host1",)
+            assert any(re.search(rf"exit code 5.*rank \d+.*host {host}\b", last) for host in expected_hosts), (way, running.log())
+            for host in range(3):
+                hosts.wait_for_nobody(host, max(1, begun + there_s - time.monotonic()))
+        print(f"  {way}: launch had ended after {running.took_s:.1f} s, all hosts after "
+              f"{time.monotonic() - begun:.1f} s\n    {last}", flush=True)
 
 
 def test_ctrl_c():

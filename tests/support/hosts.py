@@ -5,32 +5,42 @@
     with no_leftovers() as env, Hosts(2, env) as hosts:
         result = run_on(hosts, job, per_host=2, env=env)          # mpirun on the first host
         hosts.kill_link(1)                                        # the second one's cable is pulled
+        hosts.lose(1, 0)                                          # what host1 sends to host0 is lost, not what it hears
+        hosts.mend()
 
 A host is a process that holds a network, a host-name and a mount namespace: its own addresses, its own name, its own
 /etc/hosts, /dev/shm and TMPDIR (the one of `env`), and so its own abstract sockets. Everything else, the processors, the
 other files, the process numbers, is the machine's. The hosts hang on a bridge in a namespace of its own; nothing is ever
 made in the machine's own namespaces, and all of it goes with the holding processes, which end with this one however that
-ends. mpirun starts its daemon on another host through `agent`, a script that stands for ssh: it gives the command to a
-shell there, with none of the environment but PATH, HOME, the mark of support/leftovers.py and a sanitizer's options.
+ends. mpirun starts its daemon on another host through `agent`, a script that stands for ssh: it has this process give the
+command to a shell there, with none of the environment but PATH, HOME, the mark of support/leftovers.py and a sanitizer's
+options. So what runs there descends from nobody on the first host, and nobody there can end it by looking for children.
 
 At the end every host's TMPDIR and /dev/shm must be empty, and no abstract socket of ours may be there; processes are found
 by no_leftovers, which must therefore be the outer one.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import leftovers
 from jobs import PENSTOCK, Result, mpirun_words, skip_without_mpirun
 
 _NET = "10.213.7"
-_TOOLS = ("ip", "unshare", "nsenter", "mount")
+_TOOLS = ("ip", "ss", "unshare", "nsenter", "mount")
+# An address that nobody has, its card's number known all the same: what is sent there is lost on the wire. A route that
+# refuses (blackhole, unreachable) would give the sender an error, which no cable does.
+_NOBODY = f"{_NET}.250"
+_LOST = "77"  # number of the routing table that leads there
 
 # Says "ready" when the host stands, and holds it until its standard input ends.
 _HOLD = r"""
@@ -44,16 +54,16 @@ exec cat >/dev/null
 """
 _HOLD_SWITCH = "ip link add bridge type bridge && ip link set bridge up && echo ready && exec cat >/dev/null"
 
-_AGENT = r"""#!/bin/sh
+_AGENT = r"""#!{python} -IS
 # HOST COMMAND...: what ssh does, for the hosts of one test.
-host=$1
-shift
-case $host in
-{cases}
-*) echo "no such host: $host" >&2; exit 255 ;;
-esac
-exec nsenter --target "$pid" --net --uts --mount env -i PATH="$PATH" HOME=/ {mark}="${mark}" \
-  ${{ASAN_OPTIONS:+ASAN_OPTIONS="$ASAN_OPTIONS"}} /bin/sh -c "$*"
+import json, os, socket, sys
+environment = {{name: os.environ[name] for name in ("PATH", "{mark}", "ASAN_OPTIONS") if name in os.environ}}
+server = socket.socket(socket.AF_UNIX)
+server.connect("{server}")
+words = json.dumps([sys.argv[1], " ".join(sys.argv[2:]), dict(environment, HOME="/")]).encode()
+socket.send_fds(server, [words], [0, 1, 2])
+answer = server.recv(16)
+sys.exit(int(answer) if answer else 255)
 """
 
 
@@ -98,7 +108,9 @@ class Hosts:
         self.tmp = env["TMPDIR"]
         self._wait_s = wait_s
         self._folder = None
+        self._listening = None
         self._holders = []  # the hosts', then the switch's
+        self._losing = [[] for _ in range(count)]  # rules, by host
 
     def _hold(self, words, *namespaces):
         holder = subprocess.Popen(["unshare", *namespaces, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -124,10 +136,11 @@ class Hosts:
                 self._in_net(switch, "link", "set", f"host{i}", "master", "bridge", "up")
                 self._in_net(pid, "addr", "add", f"{address}/24", "dev", "eth0")
                 self._in_net(pid, "link", "set", "eth0", "up")
+            self._listening = socket.create_server(os.path.join(self._folder.name, "sshd"), family=socket.AF_UNIX)
+            threading.Thread(target=self._accept, daemon=True).start()
             self.agent = os.path.join(self._folder.name, "agent")
             with open(self.agent, "w") as file:
-                cases = "\n".join(f"{alias}) pid={pid} ;;" for alias, pid in zip(self.aliases, self.pids))
-                file.write(_AGENT.format(cases=cases, mark=leftovers.MARK))
+                file.write(_AGENT.format(python=sys.executable, server=self._listening.getsockname(), mark=leftovers.MARK))
             os.chmod(self.agent, 0o755)
         except BaseException:
             self._end()
@@ -145,7 +158,29 @@ class Hosts:
                 raise AssertionError(message)
             print(message, flush=True)
 
+    def _accept(self):
+        with contextlib.suppress(OSError):  # shut down
+            while True:
+                connection, _ = self._listening.accept()
+                threading.Thread(target=self._run_for, args=(connection,), daemon=True).start()
+
+    def _run_for(self, connection):
+        """One command of the agent's: its standard streams are the agent's own."""
+        with connection, contextlib.suppress(OSError):
+            words, streams, _, _ = socket.recv_fds(connection, 65536, 3)
+            try:
+                host, command, environment = json.loads(words)
+                process = subprocess.Popen(self.enter(self.aliases.index(host), ["/bin/sh", "-c", command]), env=environment,
+                                           stdin=streams[0], stdout=streams[1], stderr=streams[2], start_new_session=True)
+            finally:
+                for stream in streams:
+                    os.close(stream)
+            connection.sendall(str(process.wait() & 255).encode())
+
     def _end(self):
+        if self._listening is not None:
+            self._listening.shutdown(socket.SHUT_RDWR)
+            self._listening.close()
         for holder in self._holders:
             with contextlib.suppress(BrokenPipeError):
                 holder.communicate(timeout=20)  # closes its input, which ends it
@@ -207,6 +242,42 @@ class Hosts:
     def kill_link(self, host):
         """Pulls the cable: what is sent there is lost without a word."""
         self._in_net(self._holders[-1].pid, "link", "set", f"host{host}", "down")
+
+    def mend_link(self, host):
+        self._in_net(self._holders[-1].pid, "link", "set", f"host{host}", "up")
+
+    def lose(self, host, to, process=None):
+        """From now on what `host` sends to host `to` is lost without a word; the other way stays as it is. With
+        `process`, a pid on one of the two, only what goes from or to it, in the connections that it has now."""
+        rules = [["to", self.addresses[to]]]
+        if process is not None:
+            here = host if process in self.on(host) else to
+            side = "sport" if here == host else "dport"
+            rules = [[*rules[0], "ipproto", "tcp", side, port] for port in self._ports(here, process)]
+        pid = self.pids[host]
+        if not self._losing[host]:
+            self._in_net(pid, "neigh", "replace", _NOBODY, "lladdr", "02:00:00:00:00:fa", "nud", "permanent", "dev", "eth0")
+            self._in_net(pid, "route", "add", "default", "via", _NOBODY, "dev", "eth0", "table", _LOST)
+        for rule in rules:
+            self._in_net(pid, "rule", "add", *rule, "table", _LOST)
+        self._losing[host] += rules
+
+    def mend(self):
+        """Nothing is lost any more; links that are down stay down."""
+        for host, pid in enumerate(self.pids):
+            for rule in self._losing[host]:
+                self._in_net(pid, "rule", "del", *rule, "table", _LOST)
+            if self._losing[host]:
+                self._in_net(pid, "route", "flush", "table", _LOST)
+            self._losing[host] = []
+
+    def _ports(self, host, process):
+        """The TCP ports that a process listens at, or has connections from."""
+        words = ["nsenter", "--target", str(self.pids[host]), "--net", "ss", "-Htnap"]
+        lines = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+        ports = {line.split()[3].rpartition(":")[2] for line in lines if f",pid={process}," in line}
+        assert ports, f"process {process} has no TCP sockets"
+        return sorted(ports)
 
     def mca(self):
         """Settings of mpirun that such hosts need."""
