@@ -57,22 +57,24 @@ struct World {
     m.dataset_fingerprint = fingerprint;
     coordinator.handle(loader, m);
   }
-  void open_at_both(const std::string& json, int files = 0, int64_t size = 10) {
+  void open_at_both(const std::string& json, int64_t size = 10) {
     join(2);
     join(3);
     for (const PeerId receiver : {0, 1}) coordinator.handle(receiver, OpenSplit{json, receiver, 2});
-    go_on(files);
+    go_on_until<PrepareSplit>(2);
     prepared(2, json, size);
     prepared(3, json, size);
   }
-  // Waits until so many things that a thread does have gone on.
-  void go_on(int things) {
+  // What a thread does goes on until something of it is said.
+  template <class T>
+  void go_on_until(PeerId told) {
     const MonotonicClock real;
     const Nanoseconds deadline = real.now() + 20 * kSecond;
-    while (things > 0) {
+    while (std::none_of(sent.begin(), sent.end(), [&](const auto& item) {
+      return item.first == told && std::holds_alternative<T>(item.second);
+    })) {
       REQUIRE(real.now() < deadline);
-      things -= coordinator.resume() ? 1 : 0;
-      std::this_thread::yield();
+      if (!coordinator.resume()) std::this_thread::yield();
     }
   }
 
@@ -442,7 +444,7 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   world.coordinator.handle(1, OpenSplit{json, 0, 2});
   world.coordinator.handle(1, SplitClosed{0});  // by a program that does not wait for its file
   CHECK_FALSE(world.coordinator.resume());
-  world.open_at_both(json, 2);
+  world.open_at_both(json);
   REQUIRE(world.take<SplitOpened>(0).size() == 1);
   world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
   world.coordinator.handle(0, BatchBufferFree{1, 0});
@@ -457,7 +459,7 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   folder.write("order.txt", "3\n1\n3\n10\n");  // outside the dataset of 10
   const std::string outside = json_of();
   World fresh;
-  fresh.open_at_both(outside, 2);
+  fresh.open_at_both(outside);
   const auto refused = fresh.take<SplitRefused>(0);
   REQUIRE(refused.size() == 1);
   CHECK(refused[0].error.find("index 10 at position 3") != std::string::npos);
@@ -465,7 +467,7 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   folder.write("order.txt", "0\n");  // changed since the program read it
   World late;
   late.coordinator.handle(0, OpenSplit{outside, 0, 2});
-  late.go_on(1);
+  late.go_on_until<SplitRefused>(0);
   const auto changed = late.take<SplitRefused>(0);
   REQUIRE(changed.size() == 1);
   CHECK(changed[0].error.find("holds other numbers") != std::string::npos);
@@ -475,7 +477,7 @@ TEST_CASE("a plan that takes long keeps nobody waiting, and what was said of its
   World world;
   const std::string json = split_json();
   constexpr int64_t size = 1 << 22;
-  world.open_at_both(json, 0, size);
+  world.open_at_both(json, size);
   world.take<SplitOpened>(0);
   world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
   world.coordinator.handle(0, CursorAt{1, 0, true});
@@ -486,7 +488,7 @@ TEST_CASE("a plan that takes long keeps nobody waiting, and what was said of its
   world.coordinator.tick();
   CHECK(world.take<LeaseStreamReady>(0).empty());
   CHECK(world.take<LeaseGranted>(2).empty());
-  world.go_on(1);
+  world.go_on_until<LeaseStreamReady>(0);
   CHECK(world.take<LeaseStreamReady>(0).size() == 1);
   CHECK(world.take<LeaseStreamReady>(1).empty());
   const auto leases = world.take<LeaseGranted>(2);

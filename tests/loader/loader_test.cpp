@@ -678,7 +678,7 @@ TEST_CASE("what closed splits hold in memory does not come on top of what open o
       static_cast<int64_t>(std::filesystem::file_size(one.folder().path("data/" + TinyDataset::name(0))));
   for (const bool room : {true, false}) {
     LoaderOptions options{.threads = 1, .chunk_buffers = 4, .heartbeat_ns = 5 * kMillisecond, .files = &disk};
-    options.sources.cache_bytes = bytes * (room ? 12 : 6);
+    options.sources.cache_bytes = bytes * (room ? 24 : 6);
     World world(options);
     (void)world.expect<LoaderHello>();
     const auto read_four = [&](const TinyDataset& data) {

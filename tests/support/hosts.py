@@ -37,7 +37,7 @@ from jobs import PENSTOCK, Result, mpirun_words, skip_without_mpirun
 
 _NET = "10.213.7"
 _TOOLS = ("ip", "ss", "unshare", "nsenter", "mount")
-# An address that nobody has, its card's number known all the same: what is sent there is lost on the wire. A route that
+# An address that nobody has, its interface's number known all the same: what is sent there is lost on the wire. A route that
 # refuses (blackhole, unreachable) would give the sender an error, which no cable does.
 _NOBODY = f"{_NET}.250"
 _LOST = "77"  # number of the routing table that leads there
