@@ -253,7 +253,7 @@ class Hosts:
         if process is not None:
             here = host if process in self.on(host) else to
             side = "sport" if here == host else "dport"
-            rules = [[*rules[0], "ipproto", "tcp", side, port] for port in self._ports(here, process)]
+            rules = [[*rules[0], "ipproto", "tcp", side, port] for port in self._tcp_numbers(here, process)]
         pid = self.pids[host]
         if not self._losing[host]:
             self._in_net(pid, "neigh", "replace", _NOBODY, "lladdr", "02:00:00:00:00:fa", "nud", "permanent", "dev", "eth0")
@@ -271,13 +271,13 @@ class Hosts:
                 self._in_net(pid, "route", "flush", "table", _LOST)
             self._losing[host] = []
 
-    def _ports(self, host, process):
+    def _tcp_numbers(self, host, process):
         """The TCP ports that a process listens at, or has connections from."""
         words = ["nsenter", "--target", str(self.pids[host]), "--net", "ss", "-Htnap"]
         lines = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
-        ports = {line.split()[3].rpartition(":")[2] for line in lines if f",pid={process}," in line}
-        assert ports, f"process {process} has no TCP sockets"
-        return sorted(ports)
+        numbers = {line.split()[3].rpartition(":")[2] for line in lines if f",pid={process}," in line}
+        assert numbers, f"process {process} has no TCP sockets"
+        return sorted(numbers)
 
     def mca(self):
         """Settings of mpirun that such hosts need."""
