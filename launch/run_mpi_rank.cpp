@@ -59,47 +59,56 @@ nlohmann::json common_settings(const Job& job) {
           {"mpi.max_message_bytes", job.mpi.max_message_bytes}};
 }
 
-// Collective: every rank calls it with the same job.transport.
+// Whether these two have anything to say to each other: all talk to the coordinator, and trainers with loaders.
+bool talk(const Member& one, const Member& other) {
+  return one.rank == 0 || other.rank == 0 || one.role != other.role;
+}
+
+// Collective: every rank calls it with the same job.transport. `ring`: of this node, where it has other ranks.
 std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, const std::vector<Member>& members,
-                                        int self) {
-  const auto size = static_cast<int>(members.size());
+                                        int self, std::shared_ptr<NodeRing>& ring) {
+  const Member& me = members[static_cast<size_t>(self)];
+  std::vector<PeerId> node;  // this one's, itself included
   std::vector<PeerId> here;
   std::vector<PeerId> elsewhere;
-  for (int rank = 0; rank < size; ++rank) {
-    const bool local = members[static_cast<size_t>(rank)].host == members[static_cast<size_t>(self)].host;
-    (local ? here : elsewhere).push_back(rank);
+  for (const Member& other : members) {
+    const bool local = other.host == me.host;
+    if (local) node.push_back(other.rank);
+    if (other.rank != self && talk(me, other)) (local ? here : elsewhere).push_back(other.rank);
   }
   if (job.transport == TransportChoice::inproc) {
-    throw Error(ErrorKind::config,
-                "transport: inproc joins threads of one process, and there are " + std::to_string(size) + " ranks",
-                "set transport: auto");
+    throw Error(
+        ErrorKind::config,
+        "transport: inproc joins threads of one process, and there are " + std::to_string(members.size()) + " ranks",
+        "set transport: auto");
   }
-  if (job.transport == TransportChoice::shm && !elsewhere.empty()) {
+  if (job.transport == TransportChoice::shm && node.size() < members.size()) {
     throw Error(ErrorKind::config, "transport: shm joins ranks of one node, and the job has several",
                 "set transport: auto");
   }
   auto mesh = std::make_unique<Mesh>();
   std::unique_ptr<ShmEndpoint> shm;
-  if (job.transport != TransportChoice::mpi && here.size() > 1) {
+  if (job.transport != TransportChoice::mpi && !here.empty()) {
     ShmOptions options;
     options.job = session.world().job_id;
     options.token = session.world().job_token;
     options.self = self;
     options.node_peers = here;
+    options.connect_timeout_ns = static_cast<Nanoseconds>(job.mpi.start_timeout_s * 1e9);
     shm = std::make_unique<ShmEndpoint>(options);
   }
-  // Where shm joins a node's ranks its sockets tell of deaths.
-  std::unique_ptr<NodeRing> ring;
-  if (job.transport == TransportChoice::mpi && here.size() > 1) {
-    ring = std::make_unique<NodeRing>(session.world().job_id, session.world().job_token, self, here);
+  // Sockets of shm tell of deaths too, but only of ranks that talk to each other.
+  if (node.size() > 1) {
+    ring = std::make_shared<NodeRing>(session.world().job_id, session.world().job_token, self, node);
   }
   // Everybody listens now. A rank that is alone on its node has nobody to connect to, but belongs to the barrier.
   session.barrier();
   if (shm) shm->connect();
   if (ring) ring->connect();
+  if (shm) shm->wait_for_calls();  // nobody's calls are left to wait while ranks stand at the barrier
   // Everybody has called everybody now: a rank that ends at once, its program having failed, still reaches all others.
   session.barrier();
-  if (ring) mesh->watch_node(std::move(ring));
+  if (ring) mesh->watch_node(ring);
   if (shm) {
     mesh->add(std::move(shm), here);
   } else {
@@ -124,7 +133,7 @@ class RankOfJob {
   int run() {
     try {
       take_place();
-      std::unique_ptr<Endpoint> endpoint = make_endpoint(job_, *session_, members_, self_);
+      std::unique_ptr<Endpoint> endpoint = make_endpoint(job_, *session_, members_, self_, ring_);
       alike_ = false;
       if (request_.end != nullptr) request_.end->running();
       if (me().role == Role::loader) {
@@ -364,6 +373,7 @@ class RankOfJob {
 
   int leave() {
     trainer_.reset();
+    if (ring_) ring_->leave();
     std::fflush(nullptr);
     // With a rank lost MPI_Finalize would wait for the dead for ever. Otherwise the others may still be giving their
     // programs the grace.
@@ -390,6 +400,7 @@ class RankOfJob {
   SignalFd signals_;
   UniqueFd parent_;
   std::unique_ptr<MpiSession> session_;
+  std::shared_ptr<NodeRing> ring_;
   int self_ = 0;
   std::vector<Member> members_;  // of all ranks
   std::vector<int> cpus_;        // of this one

@@ -37,7 +37,7 @@ void Mesh::abandon(PeerId peer) {
 bool Mesh::poll(Incoming& incoming) {
   while (const auto dead = ring_ ? ring_->next_dead() : std::nullopt) {
     const auto route = routes_.find(*dead);
-    if (route == routes_.end() || route->second->capabilities(*dead).detects_loss) continue;
+    if (route != routes_.end() && route->second->capabilities(*dead).detects_loss) continue;
     if (!lost_.insert(*dead).second) continue;
     incoming = PeerLost{*dead, "its process ended", true};
     return true;

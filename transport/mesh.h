@@ -22,8 +22,8 @@ namespace penstock {
 class Mesh final : public Endpoint {
  public:
   void add(std::unique_ptr<Endpoint> endpoint, const std::vector<PeerId>& peers);
-  // Reports deaths of ranks whose own transport does not.
-  void watch_node(std::unique_ptr<NodeRing> ring) { ring_ = std::move(ring); }
+  // Reports deaths of ranks whose own transport does not, and of those of this node that nothing connects to this one.
+  void watch_node(std::shared_ptr<NodeRing> ring) { ring_ = std::move(ring); }
 
   Capabilities capabilities(PeerId peer) const override { return end_of(peer).capabilities(peer); }
   void send(PeerId peer, Message message) override { end_of(peer).send(peer, std::move(message)); }
@@ -46,7 +46,7 @@ class Mesh final : public Endpoint {
   Endpoint& end_of(PeerId peer) const;
 
   std::vector<std::unique_ptr<Endpoint>> ends_;
-  std::unique_ptr<NodeRing> ring_;
+  std::shared_ptr<NodeRing> ring_;
   std::map<PeerId, Endpoint*> routes_;
   std::set<PeerId> lost_;
   size_t turn_ = 0;

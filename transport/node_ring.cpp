@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
@@ -21,6 +22,11 @@ NodeRing::NodeRing(std::string job, std::string token, PeerId self, std::vector<
 }
 
 NodeRing::~NodeRing() {
+  leave();
+}
+
+void NodeRing::leave() {
+  if (std::exchange(over_, true)) return;
   const std::byte leaving{0};
   if (!next_.socket.closed()) next_.socket.send({&leaving, 1});
   for (Neighbour& neighbour : before_) {
@@ -73,10 +79,14 @@ void NodeRing::died(PeerId rank) {
   if (dead_.insert(rank).second) news_.push_back(rank);
 }
 
-// The next one has died: its successor takes its place. One that does not listen has died as well.
+void NodeRing::left(PeerId rank) {
+  somebody_left_ = true;
+  dead_.insert(rank);
+}
+
+// The next one is gone: its successor takes its place. One that does not listen is gone as well.
 void NodeRing::close_gap() {
   for (;;) {
-    died(next_.rank);
     next_ = {after(self_), {}};
     if (next_.rank == self_) return;
     if (UniqueFd fd = try_connect_abstract(name_of(next_.rank))) {
@@ -84,6 +94,7 @@ void NodeRing::close_gap() {
       say_hello();
       return;
     }
+    somebody_left_ ? left(next_.rank) : died(next_.rank);
   }
 }
 
@@ -107,7 +118,7 @@ bool NodeRing::hear(Neighbour& neighbour) {
   Packet packet;
   while (neighbour.socket.receive(packet)) {
     if (neighbour.rank >= 0) {
-      over_ = over_ || believed(neighbour);
+      if (believed(neighbour)) left(neighbour.rank);
       return false;
     }
     neighbour.rank = read_hello(packet);
@@ -148,10 +159,13 @@ std::optional<PeerId> NodeRing::next_dead() {
   accept_waiting();
   if (next_.rank >= 0 && next_.rank != self_) {
     Packet leaving;
-    if (next_.socket.receive(leaving)) over_ = true;
-    if (!over_ && next_.socket.closed()) close_gap();
+    const bool leaves = next_.socket.receive(leaving);
+    if (leaves || next_.socket.closed()) {
+      leaves ? left(next_.rank) : died(next_.rank);
+      close_gap();
+    }
   }
-  if (over_ || news_.empty()) return std::nullopt;
+  if (news_.empty()) return std::nullopt;
   const PeerId dead = news_.front();
   news_.pop_front();
   return dead;

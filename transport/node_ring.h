@@ -12,8 +12,8 @@
 //   another container of the node.) Two sockets a rank, however many there are; who sees a death tells the coordinator.
 // Who says to be a rank is believed where nobody stands between that rank and this one: while the rank before this one
 //   lives, another that says to be it, or one before it, and hangs up or takes its leave, is no news.
-// A rank that leaves in good order says so, by the destructor; the job is over then, and the ring tells nothing more: the
-//   goodbye, which comes by MPI, may arrive after many hang-ups.
+// A rank that leaves in good order says so, by leave() or the destructor: it is no news, and the ring closes behind it. Where
+//   one has left, a next one that does not listen may have left too, and is no news either.
 // Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
 // Failure: Error(peer_lost) from connect() where the next rank does not listen.
 #pragma once
@@ -41,6 +41,7 @@ class NodeRing {
   NodeRing& operator=(const NodeRing&) = delete;
 
   void connect();
+  void leave();                       // in good order; nothing is told to this rank any more
   std::optional<PeerId> next_dead();  // each once
   void collect_fds(std::vector<pollfd>& fds) const;
 
@@ -53,6 +54,7 @@ class NodeRing {
   PeerId after(PeerId rank) const;  // the next one that is not known to be dead
   void say_hello();
   void close_gap();
+  void left(PeerId rank);
   void accept_waiting();
   bool hear(Neighbour& neighbour);
   bool believed(const Neighbour& neighbour) const;
@@ -68,7 +70,8 @@ class NodeRing {
   Neighbour next_;
   std::list<Neighbour> before_;  // as they came: one, more while a gap is being closed; and strangers
   std::set<PeerId> dead_;
-  bool over_ = false;  // some rank has left in good order
+  bool somebody_left_ = false;  // in good order
+  bool over_ = false;           // this rank has
   std::deque<PeerId> news_;
 };
 

@@ -17,6 +17,9 @@
 namespace penstock {
 namespace {
 
+// Connections that wait to be accepted: all ranks of a node may call at once. The kernel allows somaxconn at most.
+constexpr int kBacklog = 4096;
+
 // A packet must fit the socket's send buffer (208 KiB by default), with room for the kernel's book-keeping.
 constexpr size_t kPartBytes = 96 * 1024;
 constexpr size_t kLeastPartBytes = 1024;
@@ -221,7 +224,7 @@ UniqueFd listen_abstract(const std::string& name) {
   UniqueFd fd = new_socket();
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(name, length);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || ::listen(fd.get(), 64) != 0) {
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     throw Error(ErrorKind::runtime, system_error_text("cannot listen on the socket '@" + name + "'"),
                 "is another job of the same name running on this node?");
   }

@@ -13,8 +13,7 @@
 //
 // Loaders are not missed here: the balancer has their heartbeats and leases. A trainer's rank that is gone without a
 //   word would be waited for by the other trainers' programs for ever, and one that lost the coordinator would wait for
-//   batches. Twice the wait limit, because the coordinator says nothing while it draws the permutation of a large
-//   dataset.
+//   batches. Twice the wait limit, so that the coordinator, which knows more, names the lost rank first.
 // Between threads of one process both times are 0: nothing is said, and silence means nothing.
 // Thread-safety: the receiver's event loop alone. Failure: none; the caller decides what a silence means.
 #pragma once

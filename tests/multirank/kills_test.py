@@ -1,12 +1,13 @@
 """kill -9 of random loaders at random moments: the stream must be the undisturbed one, and how long a trainer waits is told.
 
     kills_test.py                                     # three kills, as CI runs it; openmpi5_test.py has another two
-    kills_test.py --kills 80 --log kills.jsonl [--ways shm,mpi,tcp] [--mpirun PATH]   # 80 in each way; goes on where it stopped
-    kills_test.py --summary kills.jsonl
+    kills_test.py --kills 80 --log kills.jsonl [--ways shm,mpi,tcp,gpus,python] [--mpirun PATH]   # 80 in each way; goes on
+    kills_test.py --summary kills.jsonl                                                           # where it stopped
 
-Ways: `shm` joins the ranks of the node by shared memory, `mpi` by MPI's shared memory, `tcp` by MPI over TCP. Each job has
-two trainers and four loaders, of which one to three are killed while it runs. A line of the log is a job: hashes and exit
-code as they must be (`same`), and for each kill (times in ms)
+Ways: `shm` joins the ranks of the node by shared memory, `mpi` by MPI's shared memory, `tcp` by MPI over TCP; `gpus` has
+loaders with GPUs that are this CPU, `python` a data set whose loaders ask worker processes, and workers are killed as well
+as loaders. Each job has two trainers and four loaders, of which one to three are killed while it runs. A line of the log is
+a job: hashes and exit code as they must be (`same`), and for each kill (times in ms)
     detected  until the balancer hears of it (balancer.log)
     gap       the longest next() of any trainer in the two seconds after it, less the 99th percentile of undisturbed ones
     stall     the longest time in those seconds in which the machine kept a ticking thread waiting
@@ -28,37 +29,70 @@ import time
 from jobs import PENSTOCK, demo_photos, run_job, skip_without_mpirun, write_job
 from leftovers import MARK, marked_processes, no_leftovers
 
-WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi")}
+# environment, transport
+WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi"),
+        "gpus": ({"PENSTOCK_GPUS": "host"}, "auto"), "python": ({}, "auto")}
+CI_WAYS = ("shm", "mpi", "tcp")
 SPLIT = ["splits.train.batch_size=4", "loader.chunk_samples=2", "loader.threads=1"]
 LOADERS = 4
 EPOCHS = 12
+PYTHON_DATASET = """
+import numpy
+
+class Pictures:
+    classes = ["even", "odd"]
+
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, i):
+        return numpy.random.RandomState(i).randint(0, 256, (70 + i, 90, 3), numpy.uint8), i % 2
+"""
 
 
 class Kills:
     def __init__(self, mpirun="mpirun"):
         self.work = tempfile.TemporaryDirectory(prefix="kills_test-")
-        self.job = write_job(self.work.name, demo_photos())
+        os.environ["PENSTOCK_PYTHON"] = sys.executable
+        with open(os.path.join(self.work.name, "killed_pictures.py"), "w") as file:
+            file.write(PYTHON_DATASET)
+        files = write_job(self.work.name, demo_photos())
+        in_python = os.path.join(self.work.name, "python.yaml")
+        with open(files) as job, open(in_python, "w") as file:
+            folder = os.path.join(demo_photos(), "train")
+            file.write(job.read().replace(f"{{folder: {json.dumps(folder)}}}", '{python: "killed_pictures:Pictures"}'))
+        self.jobs = {way: in_python if way == "python" else files for way in WAYS}
         self.patterns = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
         self.mpirun = mpirun
-        self.usual_ns = []  # undisturbed next()
-        self.expected = run_job(self.job, overrides=SPLIT, program=self.program(self.work.name)).report["splits"]["train"]
+        self.usual_ns = {}  # undisturbed next(), by way
+        self.expected = {}
 
-    def program(self, folder):
-        return [self.patterns, "paced", self.job, os.path.join(folder, "%r.json"), *SPLIT]
+    def expect(self, way):
+        job = self.jobs[way]
+        if job not in self.expected:
+            report = run_job(job, overrides=SPLIT, program=self.program(job, self.work.name)).report
+            self.expected[job] = report["splits"]["train"]
+            assert self.expected[job]["images"] == EPOCHS * 80
+        return self.expected[job]
+
+    def program(self, job, folder):
+        return [self.patterns, "paced", job, os.path.join(folder, "%r.json"), *SPLIT]
 
     def run(self, way, kills, draw):
-        """One job in which `kills` loaders are killed."""
+        """One job in which `kills` loaders, or workers of theirs, are killed."""
         variables, transport = WAYS[way]
+        job, expected = self.jobs[way], self.expect(way)
+        more = ["loader.executor=gpu"] if way == "gpus" else []
         folder = tempfile.mkdtemp(dir=self.work.name)
         log = os.path.join(folder, "balancer.log")
         with no_leftovers(wait_s=8) as env:
             env = dict(env, **variables)
             with open(os.path.join(folder, "stdout"), "w+") as out, open(os.path.join(folder, "stderr"), "w+") as err:
                 process = subprocess.Popen(
-                    [PENSTOCK, "launch", "--run", "--mpirun", self.mpirun, "-n", str(2 + LOADERS), self.job, "--json", "--quiet",
-                     f"transport={transport}", f"balancer.log={log}", *SPLIT, "--", *self.program(folder)],
+                    [PENSTOCK, "launch", "--run", "--mpirun", self.mpirun, "-n", str(2 + LOADERS), job, "--json", "--quiet",
+                     f"transport={transport}", f"balancer.log={log}", *SPLIT, *more, "--", *self.program(job, folder)],
                     env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
-                killed = self.kill_some(process, env, out.name, kills, draw)
+                killed = self.kill_some(process, env, out.name, kills, draw, way == "python")
                 try:
                     code = process.wait(60)
                 except subprocess.TimeoutExpired:
@@ -66,10 +100,10 @@ class Kills:
                     code = "still there after 60 s"
                 out.seek(0), err.seek(0)
                 said, errors = out.read(), err.read()
-        result = {"way": way, "exit": code, "kills": self.measure(folder, log, killed)}
+        result = {"way": way, "exit": code, "kills": self.measure(way, folder, log, killed)}
         last = said.strip().splitlines()[-1] if said.strip() else ""
         report = json.loads(last)["splits"]["train"] if last.startswith("{") else {}
-        result["same"] = code == 0 and all(report.get(key) == self.expected[key] for key in ("images", "order_hash", "pixel_hash"))
+        result["same"] = code == 0 and all(report.get(key) == expected[key] for key in ("images", "order_hash", "pixel_hash"))
         if not result["same"]:
             result["said"] = errors[-3000:]
         return result
@@ -81,7 +115,7 @@ class Kills:
         assert result["same"], result
         assert all(kill["detected"] is not None and kill["detected"] < 2000 for kill in result["kills"]), result
 
-    def kill_some(self, process, env, out, kills, draw):
+    def kill_some(self, process, env, out, kills, draw, workers):
         deadline = time.monotonic() + 60
         while True:
             with open(out) as file:
@@ -101,18 +135,22 @@ class Kills:
         killed = []
         for rank in draw.sample(range(2, 2 + LOADERS), kills):
             time.sleep(draw.uniform(0.0, 0.9))
+            target = ranks[rank]
+            if workers and draw.random() < 0.7:
+                living = [pid for pid, what in marked_processes(env[MARK]).items() if "_worker.py" in what]
+                rank, target = ("worker", draw.choice(living)) if living else (rank, target)
             begun = time.monotonic_ns()
             try:
-                os.kill(ranks[rank], signal.SIGKILL)
+                os.kill(target, signal.SIGKILL)
             except ProcessLookupError:  # the job was over before; if not, the rank had no right to be gone
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(10)
-                assert process.poll() is not None, f"rank {rank} was gone before it was killed"
+                assert rank == "worker" or process.poll() is not None, f"rank {rank} was gone before it was killed"
                 break
             killed.append((rank, begun))
         return killed
 
-    def measure(self, folder, log, killed):
+    def measure(self, way, folder, log, killed):
         nexts, stalls = [], []
         for rank in range(2):
             path = os.path.join(folder, f"{rank}.json.times")
@@ -128,8 +166,9 @@ class Kills:
                 if '"loader_lost"' in event:
                     heard[json.loads(event)["loader"]] = int(now)
         after = [(begun, begun + 2_000_000_000) for _, begun in killed]
-        self.usual_ns += [took for end, took in nexts if not any(begun <= end < until for begun, until in after)]
-        usual = sorted(self.usual_ns)[len(self.usual_ns) * 99 // 100] if self.usual_ns else 0
+        usual_ns = self.usual_ns.setdefault(way, [])
+        usual_ns += [took for end, took in nexts if not any(begun <= end < until for begun, until in after)]
+        usual = sorted(usual_ns)[len(usual_ns) * 99 // 100] if usual_ns else 0
 
         def longest(samples, window):
             return max((took for end, took in samples if window[0] <= end < window[1] + took), default=0)
@@ -148,13 +187,13 @@ def summary(path):
     with open(path) as file:
         for line in map(json.loads, file):
             by_way.setdefault((line["mpi"], line["way"]), []).append(line)
-    print(f"{'mpi':8} {'way':4} {'kills':>5} {'same':>9} {'detected p50 p99':>18} {'gap p50 p99':>15} {'in stalls':>9}   (ms; stalls above 100 ms apart)")
+    print(f"{'mpi':8} {'way':6} {'kills':>5} {'same':>9} {'detected p50 p99':>18} {'gap p50 p99':>15} {'in stalls':>9}   (ms; stalls above 100 ms apart)")
     for (mpi, way), jobs in sorted(by_way.items()):
         kills = [kill for job in jobs for kill in job["kills"]]
         calm = [kill for kill in kills if kill.get("stall", 0) <= 100]
         detected = [kill["detected"] for kill in calm if kill.get("detected") is not None]
         gaps = [kill["gap"] for kill in calm if "gap" in kill]
-        print(f"{mpi:8} {way:4} {len(kills):5} {sum(job['same'] for job in jobs):4}/{len(jobs):4} "
+        print(f"{mpi:8} {way:6} {len(kills):5} {sum(job['same'] for job in jobs):4}/{len(jobs):4} "
               f"{percentile(detected, 0.5):9.1f} {percentile(detected, 0.99):8.1f} {percentile(gaps, 0.5):7.1f} {percentile(gaps, 0.99):7.1f} "
               f"{len(kills) - len(calm):9}")
 
@@ -175,7 +214,7 @@ def main():
     draw = random.Random(seed)
     kills = Kills(options.mpirun)
     if options.kills is None:  # CI
-        for way in WAYS:
+        for way in CI_WAYS:
             kills.require_same(way, draw)
         return None
     version = re.search(r"\d+\.\d+\.\d+", subprocess.run([options.mpirun, "--version"], capture_output=True, text=True).stdout).group()

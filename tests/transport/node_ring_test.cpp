@@ -128,10 +128,17 @@ TEST_CASE("neighbours that die together are all seen") {
   CHECK(dead == std::set<PeerId>{4, 5, 6});
 }
 
-TEST_CASE("who leaves in good order ends the ring") {
-  Node node({0, 1, 2});
+TEST_CASE("who leaves in good order is no news, and the ring closes behind it") {
+  Node node({0, 1, 2, 3});
   node.leave(1);
-  node.kill(2);  // 0 has heard that the job is over
+  CHECK(node.see(0) == Seen{});
+  node.kill(2);
+  CHECK(node.see(2) == Seen{{0, {2}}, {3, {2}}});
+}
+
+TEST_CASE("where ranks leave together nobody is taken for dead") {
+  Node node({0, 1, 2, 3, 4, 5});
+  for (const PeerId rank : {3, 1, 2, 5}) node.leave(rank);
   CHECK(node.see(0) == Seen{});
 }
 

@@ -11,8 +11,8 @@
 #include "runtime/base/host_name.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/wire.h"
-#include "transport/mpi/dead_connections.h"
 #include "transport/mpi/mpi_call.h"
+#include "transport/mpi/outlive_peers.h"
 #include "transport/mpi/polling_backoff.h"
 
 namespace penstock::mpi {
@@ -136,7 +136,7 @@ void Progress::initialise() {
   world_.job_id.assign(secret, 12);
   world_.job_token.assign(secret + 12, 64);
   ulfm_ = FaultTolerance::find();
-  if (!ulfm_.there()) park_dead_connections();
+  if (!ulfm_.there()) outlive_peers();
 }
 
 void Progress::loop() {

@@ -37,23 +37,63 @@ ShmEndpoint::ShmEndpoint(const ShmOptions& options)
     : options_(options), listening_(listen_abstract(shm_socket_name(options.job, options.self))) {}
 ShmEndpoint::~ShmEndpoint() = default;
 
-void ShmEndpoint::connect() {
+bool ShmEndpoint::try_to_call(PeerId id) {
+  UniqueFd fd = try_connect_abstract(shm_socket_name(options_.job, id));
+  if (!fd) return false;
+  if (!peer_is_us(fd.get())) {
+    throw Error(ErrorKind::peer_lost, "the socket of rank " + std::to_string(id) + " belongs to another user",
+                "another program uses this job's socket name; choose another job name");
+  }
+  auto peer = std::make_unique<Peer>();
+  peer->id = id;
+  peer->socket = PacketSocket(std::move(fd));
+  WireWriter hello;
+  hello.u8(kHello);
+  hello.i32(options_.self);
+  hello.text(options_.token);
+  peer->socket.send(hello.bytes());
+  peers_[id] = std::move(peer);
+  return true;
+}
+
+std::vector<PeerId> ShmEndpoint::missed() const {
+  std::vector<PeerId> missed;
   for (const PeerId id : options_.node_peers) {
-    if (id >= options_.self) continue;
-    UniqueFd fd = connect_abstract(shm_socket_name(options_.job, id), options_.connect_timeout_ns);
-    if (!peer_is_us(fd.get())) {
-      throw Error(ErrorKind::peer_lost, "the socket of rank " + std::to_string(id) + " belongs to another user",
-                  "another program uses this job's socket name; choose another job name");
+    if (id != options_.self && peers_.count(id) == 0) missed.push_back(id);
+  }
+  return missed;
+}
+
+void ShmEndpoint::connect() {
+  meet([this](PeerId id) { return id > options_.self; });
+}
+
+void ShmEndpoint::wait_for_calls() {
+  meet([](PeerId) { return false; });
+}
+
+void ShmEndpoint::meet(const std::function<bool(PeerId)>& may_be_missed) {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + options_.connect_timeout_ns;
+  for (;;) {
+    accept_waiting();
+    std::vector<PeerId> left = missed();
+    // A full backlog is one that will be accepted from; a rank that does not listen yet may be slow to start.
+    std::erase_if(left, [&](PeerId id) { return may_be_missed(id) || (id < options_.self && try_to_call(id)); });
+    if (left.empty()) return;
+    if (clock.now() > deadline) {
+      std::string names;
+      for (size_t i = 0; i < left.size() && i < 8; ++i) names += (i == 0 ? "" : ", ") + std::to_string(left[i]);
+      if (left.size() > 8) names += " and " + std::to_string(left.size() - 8) + " more";
+      throw Error(ErrorKind::peer_lost,
+                  "rank " + std::to_string(options_.self) + " waited " +
+                      std::to_string(options_.connect_timeout_ns / kSecond) + " s for rank" +
+                      (left.size() == 1 ? " " : "s ") + names + " of this node, in vain",
+                  "are they still running? see their messages, and `penstock doctor` for limits");
     }
-    auto peer = std::make_unique<Peer>();
-    peer->id = id;
-    peer->socket = PacketSocket(std::move(fd));
-    WireWriter hello;
-    hello.u8(kHello);
-    hello.i32(options_.self);
-    hello.text(options_.token);
-    peer->socket.send(hello.bytes());
-    peers_[id] = std::move(peer);
+    std::vector<pollfd> fds{{listening_.get(), POLLIN, 0}};
+    for (const PacketSocket& socket : strangers_) fds.push_back({socket.fd(), POLLIN, 0});
+    (void)::poll(fds.data(), fds.size(), 5);
   }
 }
 
@@ -183,7 +223,9 @@ void ShmEndpoint::accept_waiting() {
       waiting_.erase(id);
     }
   }
-  while (strangers_.size() > kMostStrangers) strangers_.erase(strangers_.begin());
+  // Ranks that have called and are kept from saying who they are, on a busy machine, are none of the strangers.
+  const size_t most = kMostStrangers + options_.node_peers.size();
+  while (strangers_.size() > most) strangers_.erase(strangers_.begin());
 }
 
 bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {

@@ -1,7 +1,9 @@
 // Transport between processes of one node: Unix-domain sockets for messages, shared memory for chunks.
 //
-//   ShmOptions options{.job = "ab12cd", .token = token, .self = 2, .node_peers = {0, 1, 2, 3}};
-//   ShmEndpoint end(options);      // listens; connects to every lower rank of the node; accepts the higher ones
+//   ShmOptions options{.job = "ab12cd", .token = token, .self = 2, .node_peers = {0, 1}};
+//   ShmEndpoint end(options);      // listens
+//   end.connect();                 // once all listen: calls the lower ones
+//   end.wait_for_calls();          // until the higher ones have called; or poll(), which answers calls too
 //
 // A loader's arena is a memfd handed over with SCM_RIGHTS before its first chunk; the receiver maps it read-only and
 // reads the chunk buffer in place, so a chunk costs one small packet each way and no copy of its payload.
@@ -17,6 +19,7 @@
 //   6 forget   u32 arena                                       its chunk buffers are all released: unmap it
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,7 +34,7 @@ struct ShmOptions {
   std::string job;    // distinguishes jobs on one node: part of the socket's name
   std::string token;  // secret of the job
   PeerId self = 0;
-  std::vector<PeerId> node_peers;  // ranks of this node, this one included
+  std::vector<PeerId> node_peers;  // ranks of this node that this one has to do with
   Nanoseconds connect_timeout_ns = 30 * kSecond;
 };
 
@@ -40,8 +43,10 @@ class ShmEndpoint final : public Endpoint {
   explicit ShmEndpoint(const ShmOptions& options);
   ~ShmEndpoint() override;
 
-  // Connects to the lower ranks. Apart from the constructor so that all can listen before anyone connects.
+  // Apart from the constructor so that all can listen before anyone connects. Calls are answered while it waits, so that
+  // hundreds of ranks may call each other at once. Error(peer_lost) names who is still missed at the time limit.
   void connect();
+  void wait_for_calls();
 
   Capabilities capabilities(PeerId) const override { return {"shm", true, true, true}; }
   void send(PeerId peer, Message message) override { send_with(peer, std::move(message), -1); }
@@ -66,6 +71,9 @@ class ShmEndpoint final : public Endpoint {
     UniqueFd fd = {};  // a message's
   };
   void wait_for_peer(PeerId peer, Waiting item);
+  void meet(const std::function<bool(PeerId)>& may_be_missed);
+  bool try_to_call(PeerId peer);
+  std::vector<PeerId> missed() const;  // that have not called, or not been called
   Peer* find(PeerId peer);
   bool handle(PeerId peer, Packet packet, Incoming& incoming);
   void accept_waiting();

@@ -1,4 +1,5 @@
-// The program's half of dead_connections.h: linked into `penstock` itself, whose symbols come before the C library's.
+// The program's half of outlive_peers.h: linked into `penstock` itself, whose symbols come before the C library's.
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,17 +9,29 @@
 
 #include <atomic>
 
-#include "transport/mpi/dead_connections.h"
+#include "transport/mpi/outlive_peers.h"
 
 namespace {
 
-// The code whose connections are parked. The end is published last, and 0 until then: no address lies below it.
-std::atomic<uintptr_t> code_begin{0};
-std::atomic<uintptr_t> code_end{0};
+// The end is published last, and 0 until then: no address lies below it.
+struct Code {
+  std::atomic<uintptr_t> begin{0};
+  std::atomic<uintptr_t> end{0};
+
+  bool holds(const void* caller) const {
+    const auto address = reinterpret_cast<uintptr_t>(caller);
+    return address < end.load(std::memory_order_acquire) && address >= begin.load(std::memory_order_relaxed);
+  }
+  void set(const PenstockCode& code) {
+    begin.store(code.begin, std::memory_order_relaxed);
+    end.store(code.end, std::memory_order_release);  // publishes the beginning to every thread that calls from there
+  }
+};
+Code tcp_code;
+Code event_code;
 
 bool is_meant(const void* caller) {
-  const auto address = reinterpret_cast<uintptr_t>(caller);
-  return address < code_end.load(std::memory_order_acquire) && address >= code_begin.load(std::memory_order_relaxed);
+  return tcp_code.holds(caller);
 }
 
 bool says_gone(int error) {
@@ -69,9 +82,18 @@ long unless_gone(int fd, const void* caller, long result, bool nothing_is_an_end
 
 extern "C" {
 
-void penstock_park_connections_of(uintptr_t begin, uintptr_t end) {
-  code_begin.store(begin, std::memory_order_relaxed);
-  code_end.store(end, std::memory_order_release);  // publishes the beginning to every thread that calls from there
+void penstock_outlive_peers(PenstockCode tcp, PenstockCode events) {
+  tcp_code.set(tcp);
+  event_code.set(events);
+}
+
+// Open MPI's, of a communicator and an error code.
+int ompi_mpi_abort(void* communicator, int code) {
+  if (event_code.holds(__builtin_return_address(0))) return 0;
+  using Abort = int (*)(void*, int);
+  const auto abort = reinterpret_cast<Abort>(::dlsym(RTLD_NEXT, "ompi_mpi_abort"));
+  if (abort == nullptr) ::_exit(code);
+  return abort(communicator, code);
 }
 
 ssize_t readv(int fd, const iovec* parts, int count) {

@@ -1,5 +1,5 @@
 // Connections whose other end has died, seen by the code that is meant (here this test's own) and by all other code.
-#include "transport/mpi/dead_connections.h"
+#include "transport/mpi/outlive_peers.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -19,8 +19,8 @@ namespace {
 
 // Everything that this program calls is meant, or nothing.
 struct Meant {
-  explicit Meant(bool all) { penstock_park_connections_of(0, all ? UINTPTR_MAX : 0); }
-  ~Meant() { penstock_park_connections_of(0, 0); }
+  explicit Meant(bool all) { penstock_outlive_peers({0, all ? UINTPTR_MAX : 0}, {0, 0}); }
+  ~Meant() { penstock_outlive_peers({0, 0}, {0, 0}); }
 };
 
 sockaddr_in here(uint16_t port = 0) {
@@ -127,7 +127,7 @@ TEST_CASE("where nobody listens any more, somebody seems to, and says nothing") 
       REQUIRE((begun == -1 && (errno == EINPROGRESS || errno == ECONNREFUSED)));
       if (errno == ECONNREFUSED) return;  // a loopback that answers within the call
     }
-    penstock_park_connections_of(0, UINTPTR_MAX);
+    penstock_outlive_peers({0, UINTPTR_MAX}, {0, 0});
     pollfd done{fd.get(), POLLOUT, 0};
     REQUIRE(::poll(&done, 1, 5000) == 1);
     int error = -1;
