@@ -31,6 +31,7 @@ namespace {
 
 // Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
 constexpr double kStrandedLimit_s = 5;
+constexpr int kLastWords_ms = 300;
 constexpr std::chrono::milliseconds kStay{500};
 
 // Readable when the process that started us has ended: mpirun's daemon may be killed without a word.
@@ -378,6 +379,9 @@ class RankOfJob {
     // With a rank lost MPI_Finalize would wait for the dead for ever. Otherwise the others may still be giving their
     // programs the grace.
     const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + 15) * 1e9);
+    // Where a process leaves words of others unread, the kernel resets their connections, and the goodbye that they have
+    // not read yet is lost with it. MPI's thread reads meanwhile.
+    if (self_ == 0 && !all_alive_) std::this_thread::sleep_for(std::chrono::milliseconds(kLastWords_ms));
     if (!session_->finish(all_alive_, wait_limit)) {
       // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's:
       // so every rank leaves with the same. A job that is complete stays so where not all ranks reach each other any more.
