@@ -1,8 +1,8 @@
 // The channel by which the ranks of a job tell `penstock launch --run` how they ended: TCP to its host, beside MPI.
 //
-//   EndListener listener(JobOutcome::Spec{...}, remote);            // launch; then, in the environment of mpirun:
+//   EndListener listener(JobOutcome::Spec{...}, remote, now);       // launch; then, in the environment of mpirun:
 //   setenv(kEndChannelVariable, listener.address()), setenv(kEndTokenVariable, listener.token())
-//   for (pollfd& fd : listener.collect_fds(fds)) ...; listener.read(now);  listener.job().code();   // job_outcome.h
+//   listener.collect_fds(fds); poll(...); listener.read(now);  listener.job().code();   // job_outcome.h
 //
 //   EndReporter end = EndReporter::from_environment();          // a rank, early in main
 //   end.running();                                              // all ranks are connected to each other

@@ -62,7 +62,8 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
     const double over_s = one_by_one || lost_a_rank() ? kOverAfterLoss_s : kOver_s;
     return passed(last_change_, over_s, now) ? "all ranks have ended, and mpirun has not" : "";
   }
-  if (count([](const Rank& rank) { return rank.running; }) < spec_.ranks) {
+  // One that runs has met all others, also those that do not reach us.
+  if (count([](const Rank& rank) { return rank.running; }) == 0) {
     return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
   }
   if (!rank_0_left_) {
@@ -78,6 +79,7 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   const double leaving_s = spec_.grace_s + (told ? kLeave_s : 2 * spec_.lost_after_s + kNotice_s);
   if (!passed(*rank_0_left_, leaving_s, now)) return {};
   const auto late = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& item) { return !item.second.gone; });
+  if (late == ranks_.end()) return "all ranks that were heard of have ended, and mpirun has not";
   return name(late->first) + " is still there after rank 0 has left";
 }
 

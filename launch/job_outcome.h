@@ -1,14 +1,14 @@
 // How a job under `penstock launch --run` ended, from what its ranks say: a state machine without sockets or processes.
 //
 //   JobOutcome end({.ranks = 4, .grace_s = 5, .lost_after_s = 10}, clock.now());
-//   end.began(2, "node1", now);  end.running(2);  end.ended(2, 0, "", now);  end.hung_up(2, now);   // end_channel.h
+//   end.began(2, "node1", now);  end.running(2, now);  end.ended(2, 0, "", now);  end.hung_up(2, now);   // end_channel.h
 //   if (const std::string why = end.stuck(now); !why.empty()) ...   // mpirun is to be ended: the ranks cannot
-//   return end.code(wait_status);                                   // of the job
+//   return end.code();                                              // of the job
 //
 // Purpose: with recovery mpirun goes on when a rank dies, and then says 0 to everything, a failed program included. So
 //   the ranks' own word counts, and launch, not mpirun, ends what would wait for ever:
 //
-//     starting --all running--> running --rank 0 ended--> leaving --all gone--> over
+//     starting --one running--> running --rank 0 ended--> leaving --all gone--> over
 //         |                        |                         |                    |
 //         |                        '--rank 0 hung up--------^      |                    |
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,

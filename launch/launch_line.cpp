@@ -419,8 +419,9 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
   if (end.interrupted_by != 0) return {};
   std::string text;
   if (WIFSIGNALED(end.wait_status) && !end.ended_mpirun) {
-    text = "mpirun (host " + end.host + ") was killed by " + signal_name(WTERMSIG(end.wait_status)) +
-           ", and the job with it";
+    const bool complete = job.any() && job.code() == 0;
+    text = (complete ? "the job is complete; mpirun (host " : "mpirun (host ") + end.host + ") was killed by " +
+           signal_name(WTERMSIG(end.wait_status)) + (complete ? " afterwards" : ", and the job with it");
   } else if (job.any()) {
     text = job.summary();
   }

@@ -64,8 +64,10 @@ void Mesh::collect_fds(std::vector<pollfd>& fds) const {
 }
 
 bool Mesh::flush(Nanoseconds timeout_ns) {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + timeout_ns;
   bool all = true;
-  for (const auto& end : ends_) all = end->flush(timeout_ns) && all;
+  for (const auto& end : ends_) all = end->flush(std::max<Nanoseconds>(deadline - clock.now(), 0)) && all;
   return all;
 }
 

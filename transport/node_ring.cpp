@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -27,6 +28,7 @@ NodeRing::~NodeRing() {
 
 void NodeRing::leave() {
   if (std::exchange(over_, true)) return;
+  listening_.reset();  // who looks for a neighbour is not to find this rank
   const std::byte leaving{0};
   if (!next_.socket.closed()) next_.socket.send({&leaving, 1});
   for (Neighbour& neighbour : before_) {
@@ -84,16 +86,22 @@ void NodeRing::left(PeerId rank) {
   dead_.insert(rank);
 }
 
-// The next one is gone: its successor takes its place. One that does not listen is gone as well.
+// The next one is gone: its successor takes its place. One that does not listen is gone as well; where the kernel refuses
+// for another reason (a full backlog, no descriptor) the next call tries again.
 void NodeRing::close_gap() {
-  for (;;) {
+  while (next_.socket.closed()) {
     next_ = {after(self_), {}};
     if (next_.rank == self_) return;
-    if (UniqueFd fd = try_connect_abstract(name_of(next_.rank))) {
-      next_.socket = PacketSocket(std::move(fd));
-      say_hello();
-      return;
+    try {
+      if (UniqueFd fd = try_connect_abstract(name_of(next_.rank))) {
+        next_.socket = PacketSocket(std::move(fd));
+        say_hello();
+        return;
+      }
+    } catch (const Error&) {
+      return;  // no descriptor is left
     }
+    if (errno != ECONNREFUSED) return;
     somebody_left_ ? left(next_.rank) : died(next_.rank);
   }
 }
@@ -157,14 +165,18 @@ bool NodeRing::believed(const Neighbour& neighbour) const {
 std::optional<PeerId> NodeRing::next_dead() {
   if (over_) return std::nullopt;
   accept_waiting();
-  if (next_.rank >= 0 && next_.rank != self_) {
+  if (next_.rank >= 0 && next_.rank != self_ && dead_.count(next_.rank) == 0 && !next_.socket.closed()) {
+    next_.socket.write_pending();
     Packet leaving;
     const bool leaves = next_.socket.receive(leaving);
-    if (leaves || next_.socket.closed()) {
-      leaves ? left(next_.rank) : died(next_.rank);
-      close_gap();
+    if (leaves) {
+      left(next_.rank);
+      next_.socket.close();
+    } else if (next_.socket.closed()) {
+      died(next_.rank);
     }
   }
+  if (next_.rank >= 0 && next_.rank != self_ && next_.socket.closed()) close_gap();
   if (news_.empty()) return std::nullopt;
   const PeerId dead = news_.front();
   news_.pop_front();

@@ -15,7 +15,8 @@
 // A rank that leaves in good order says so, by leave() or the destructor: it is no news, and the ring closes behind it. Where
 //   one has left, a next one that does not listen may have left too, and is no news either.
 // Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
-// Failure: Error(peer_lost) from connect() where the next rank does not listen.
+// Failure: Error(runtime) from the constructor where the socket's name is taken, Error(peer_lost) from connect() where the
+//   next rank does not listen.
 #pragma once
 
 #include <poll.h>

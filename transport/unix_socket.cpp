@@ -254,8 +254,9 @@ UniqueFd try_connect_abstract(const std::string& name) {
   UniqueFd fd = new_socket();
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(name, length);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
-  const int why = errno;
+  const bool connected = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  if (connected && peer_is_us(fd.get())) return fd;
+  const int why = connected ? EPERM : errno;  // another user's: it is to hear no token
   fd.reset();
   errno = why;  // connect_abstract() tells which of them are worth another try
   return {};

@@ -81,7 +81,8 @@ std::vector<PacketSocket> accept_strangers(int listening_fd);
 inline constexpr size_t kMostStrangers = 64;
 // Retries while nobody listens yet, until the timeout; Error(peer_lost) naming the socket afterwards.
 UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns);
-// One try; empty when nobody listens there.
+// One try; empty when nobody listens there (errno ECONNREFUSED), when the backlog is full (EAGAIN), or when it is another
+// user's socket (EPERM). Error(runtime) where no socket can be made.
 UniqueFd try_connect_abstract(const std::string& name);
 std::pair<UniqueFd, UniqueFd> packet_socket_pair();
 int peer_pid(int fd);     // SO_PEERCRED: of the process that connected; 0 where it cannot be seen from here

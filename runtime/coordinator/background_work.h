@@ -6,8 +6,10 @@
 //   if (is_ready(plan)) use(plan.get());                       // throws what the task threw
 //
 // Purpose: a loop that stands still is silent, and silent ranks are given up.
-// Thread-safety: of one owner; tasks run one after the other, and must own what they use.
-// Ownership: the destructor drops what has not begun (its future then throws std::future_error) and waits for the rest.
+// Order: what is wanted now before what is wanted later, and each in the order in which it was asked for.
+// Thread-safety: of one owner; tasks run one after the other, and must own all that they use.
+// Ownership: the destructor drops what has not begun (its future then throws std::future_error). A task under way, which
+//   may wait for a disk for ever, is not waited for: its thread ends behind it, and tells nobody.
 #pragma once
 
 #include <chrono>
@@ -31,8 +33,10 @@ class BackgroundWork {
  public:
   enum class Urgency : uint8_t { now, later };
 
-  explicit BackgroundWork(std::function<void()> done) : done_(std::move(done)) {}
+  explicit BackgroundWork(std::function<void()> done);
   ~BackgroundWork();
+  BackgroundWork(const BackgroundWork&) = delete;
+  BackgroundWork& operator=(const BackgroundWork&) = delete;
 
   template <class T>
   std::shared_future<T> run(std::function<T()> task, Urgency urgency = Urgency::now) {
@@ -43,14 +47,20 @@ class BackgroundWork {
   }
 
  private:
+  // The thread's and the owner's: whoever goes last takes it along.
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::deque<std::function<void()>> now PENSTOCK_GUARDED_BY(mutex);
+    std::deque<std::function<void()>> later PENSTOCK_GUARDED_BY(mutex);
+    std::function<void()> done PENSTOCK_GUARDED_BY(mutex);
+    bool busy PENSTOCK_GUARDED_BY(mutex) = false;
+    bool ending PENSTOCK_GUARDED_BY(mutex) = false;
+  };
   void add(std::function<void()> task, Urgency urgency);
-  void work();
+  static void work(Shared& shared);
 
-  const std::function<void()> done_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> tasks_ PENSTOCK_GUARDED_BY(mutex_);
-  bool ending_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Shared> shared_;
   std::thread thread_;  // from the first task on
 };
 

@@ -279,11 +279,11 @@ class Coordinator::Impl {
     return static_cast<size_t>(peer) < options_.nodes.size() ? options_.nodes[static_cast<size_t>(peer)] : 0;
   }
 
-  // A split whose sampler's file is being read.
+  // A split whose sampler's file is being read, once for all that open it.
   struct Reading {
-    PeerId receiver = 0;
-    OpenSplit m;
+    Fingerprint described = 0;
     std::shared_future<SplitAsked> asked;
+    std::vector<std::pair<PeerId, OpenSplit>> openings;
   };
   // An iteration whose plan is being made, and what was said of it meanwhile.
   struct Planning {
@@ -296,23 +296,35 @@ class Coordinator::Impl {
     try {
       SplitAsked asked = splits_.parse(m);
       if (!asked.reads) return opened_split(receiver, m, std::move(asked));
-      std::function<SplitAsked()> read = [asked = std::move(asked)] { return read_numbers(asked); };
-      reading_.push_back({receiver, m, background_.run(std::move(read))});
+      const Fingerprint described = asked.described;
+      auto same = std::find_if(reading_.begin(), reading_.end(),
+                               [&](const Reading& one) { return one.described == described; });
+      if (same == reading_.end()) {
+        std::function<SplitAsked()> read = [asked = std::move(asked)] { return read_numbers(asked); };
+        same = reading_.insert(same, {described, background_.run(std::move(read)), {}});
+      }
+      same->openings.emplace_back(receiver, m);
     } catch (const Error& error) {
       send_(receiver, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
     }
   }
   void finish_opening(const Reading& one) {
-    try {
-      opened_split(one.receiver, one.m, one.asked.get());
-    } catch (const Error& error) {
-      send_(one.receiver, SplitRefused{one.m.split, error.exit_code(), error.message(), error.remedy()});
+    for (const auto& [receiver, m] : one.openings) {
+      try {
+        opened_split(receiver, m, one.asked.get());
+      } catch (const Error& error) {
+        send_(receiver, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
+      }
     }
   }
   void close_split(PeerId receiver, const SplitClosed& m) {
-    const size_t read =
-        std::erase_if(reading_, [&](const Reading& one) { return one.receiver == receiver && one.m.split == m.split; });
-    if (read == 0) splits_.close({receiver, m.split});
+    for (Reading& one : reading_) {
+      const size_t found = std::erase_if(one.openings, [&](const auto& opening) {
+        return opening.first == receiver && opening.second.split == m.split;
+      });
+      if (found > 0) return;
+    }
+    splits_.close({receiver, m.split});
   }
 
   void opened_split(PeerId receiver, const OpenSplit& m, SplitAsked asked) {

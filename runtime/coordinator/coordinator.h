@@ -43,7 +43,7 @@ class Coordinator {
 
   // `notice`: what people should hear of without the job ending.
   using Notice = std::function<void(const std::string&)>;
-  // `wake`: called by another thread, when resume() has something to do.
+  // `wake`: called by another thread, when resume() has something to do; until the destructor has returned.
   Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice = {},
               std::function<void()> wake = {});
   ~Coordinator();

@@ -1,8 +1,8 @@
 // The splits that programs have open, and what loaders see of them: from OpenSplit to SplitOpened or SplitRefused.
 //
-//   SplitRegistry splits(options, send, in_use);
+//   SplitRegistry splits(options, send, in_use, background);
 //   SplitAsked asked = splits.parse(m);                    // Error: the description is no good
-//   if (asked.reads) read_numbers(asked);                  // Error: its sampler's file is; may take long, on any thread
+//   if (asked.reads) asked = read_numbers(asked);          // Error: its sampler's file is; may take long, on any thread
 //   splits.open({receiver, m.split}, program_number, m, std::move(asked));
 //   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
 //   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened

@@ -477,10 +477,10 @@ class Receiver::Impl final : private ReceiverMessenger {
   ReceiverOptions options_;
   const MonotonicClock real_clock_;
   const Clock& clock_;
+  Wakeup wakeup_;  // the coordinator's thread sets it until it has ended
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<ControlMessage> local_;  // from this rank to itself
-  Wakeup wakeup_;
   Heartbeats heartbeats_;
   ReceiverShutdown end_;
   ClientConnections clients_;

@@ -391,7 +391,7 @@ class FaultWorld::Impl {
 
   void strike(const Fault& fault) {
     Rank& rank = ranks_[static_cast<size_t>(fault.loader)];
-    if (!network_.alive(fault.loader)) return;
+    if (!network_.alive(fault.loader) && fault.kind != Fault::Kind::disk) return;
     log(std::string(name_of(fault.kind)) + " " + std::to_string(fault.loader));
     const Nanoseconds until = loop_.now() + fault.lasts;
     const auto in_the_end = [&](std::function<void()> event) { loop_.at(until, std::move(event)); };

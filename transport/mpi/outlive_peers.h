@@ -16,7 +16,9 @@
 //   is silent; deaths are told by others (node_ring.h, heartbeats). ompi_mpi_abort does nothing for a caller in Open
 //   MPI's PMIx component, and what it did for all others.
 // Cost: two comparisons a call for everybody else, and one descriptor for each dead connection.
-// Where the program is not `penstock` (a test's) nothing is done.
+// Limits: Open MPI's components have to be files of their own (mca_btl_tcp.so, mca_pmix_*.so), as Debian and others build
+//   them; a peer that dies within the handshake of a new connection (send, recv) may still take this rank along. Where the
+//   program is not `penstock` (a test's) nothing is done.
 // Thread-safety: any. Failure: none; without a descriptor to spare Open MPI sees what happened.
 #pragma once
 

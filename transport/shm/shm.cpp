@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "runtime/base/error.h"
@@ -39,11 +40,11 @@ ShmEndpoint::~ShmEndpoint() = default;
 
 bool ShmEndpoint::try_to_call(PeerId id) {
   UniqueFd fd = try_connect_abstract(shm_socket_name(options_.job, id));
-  if (!fd) return false;
-  if (!peer_is_us(fd.get())) {
+  if (!fd && errno == EPERM) {
     throw Error(ErrorKind::peer_lost, "the socket of rank " + std::to_string(id) + " belongs to another user",
                 "another program uses this job's socket name; choose another job name");
   }
+  if (!fd) return false;
   auto peer = std::make_unique<Peer>();
   peer->id = id;
   peer->socket = PacketSocket(std::move(fd));
@@ -349,7 +350,8 @@ bool ShmEndpoint::flush(Nanoseconds timeout_ns) {
   }
   bool all = waiting_.empty();
   for (auto& [id, peer] : peers_) {
-    if (!peer->socket.closed()) all = peer->socket.flush(timeout_ns) && all;
+    const Nanoseconds left = std::max<Nanoseconds>(deadline - clock.now(), 0);
+    if (!peer->socket.closed()) all = peer->socket.flush(left) && all;
   }
   return all;
 }

@@ -8,6 +8,8 @@
 // A loader's arena is a memfd handed over with SCM_RIGHTS before its first chunk; the receiver maps it read-only and
 // reads the chunk buffer in place, so a chunk costs one small packet each way and no copy of its payload.
 // Loss: a hang-up of the socket is the death of the peer (the kernel closes it whatever the cause), reported at once.
+// Thread-safety: one thread. Ownership: of its sockets and of what it maps; registered arenas are the caller's, and must live
+//   until they are forgotten. Failure: a peer that sends nonsense is PeerDamaged; Error(usage) for a rank that is no peer.
 // Trust: the other end must be the same user and know the job's token; what it announces is checked against its arena.
 //
 // Packets, each beginning with a kind byte (integers little-endian):
