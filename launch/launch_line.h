@@ -9,8 +9,9 @@
 // Purpose: one flag forgotten makes mpirun refuse (root, cores), bind a loader's threads to one core, or leave segments
 //   in /dev/shm. The flags are decided here, once, and shown.
 // What is added: --oversubscribe for more ranks than cores; --allow-run-as-root for root; --bind-to none, since ranks
-//   share the cores themselves; LD_LIBRARY_PATH for an Open MPI that is not the system's; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
-//   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
+//   share the cores themselves; LD_LIBRARY_PATH for an Open MPI that is not the system's; Open MPI's session files in a
+//   private folder (0700, in $TMPDIR), told to every rank in PENSTOCK_SESSION_FOLDER and removed by the last process of the
+//   job on each node (runtime/process/session_folder.h).
 //   In the environment of mpirun, unless set: HWLOC_COMPONENTS=-gl, without which it may wait for a name server
 //   (launch/findings.h, knows_localhost()).
 //   --enable-recovery (Open MPI 4) or --with-ft ulfm (5): without, mpirun ends the whole job where one loader dies.
