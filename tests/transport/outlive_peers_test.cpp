@@ -1,5 +1,5 @@
 // Connections whose other end has died, seen by the code that is meant (here this test's own) and by all other code.
-#include "transport/mpi/outlive_peers.h"
+#include "transport/outlive_peers.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -23,11 +23,11 @@ struct Meant {
   ~Meant() { penstock_outlive_peers({0, 0}, {0, 0}); }
 };
 
-sockaddr_in here(uint16_t port = 0) {
+sockaddr_in here(uint16_t tcp_port = 0) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = port;
+  address.sin_port = tcp_port;
   return address;
 }
 
@@ -39,7 +39,7 @@ struct Pair {
     REQUIRE(::bind(listening.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
     REQUIRE(::listen(listening.get(), 1) == 0);
     REQUIRE(::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    port = address.sin_port;
+    tcp_port = address.sin_port;
     mine = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(mine.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0);
     theirs = UniqueFd(::accept(listening.get(), nullptr, nullptr));
@@ -47,7 +47,7 @@ struct Pair {
   }
   UniqueFd mine;
   UniqueFd theirs;
-  uint16_t port = 0;
+  uint16_t tcp_port = 0;
 };
 
 ssize_t read_some(const UniqueFd& fd) {
@@ -111,7 +111,7 @@ TEST_CASE("so does an end that is met when writing") {
 
 TEST_CASE("where nobody listens any more, somebody seems to, and says nothing") {
   const Meant meant(true);
-  const uint16_t closed = Pair().port;
+  const uint16_t closed = Pair().tcp_port;
   const sockaddr_in address = here(closed);
   SUBCASE("told at once") {
     const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

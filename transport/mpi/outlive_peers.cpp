@@ -1,4 +1,4 @@
-#include "transport/mpi/outlive_peers.h"
+#include "transport/outlive_peers.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -12,8 +12,8 @@
 #include "runtime/base/random_hex.h"
 #include "runtime/base/wire.h"
 #include "transport/mpi/mpi_call.h"
-#include "transport/mpi/outlive_peers.h"
 #include "transport/mpi/polling_backoff.h"
+#include "transport/outlive_peers.h"
 
 namespace penstock::mpi {
 namespace {

@@ -9,7 +9,7 @@
 //      ompi_rte_abort.
 //   2. The process manager tells of the death (PMIx event): ompi_errhandler_callback answers with ompi_mpi_abort.
 //   Nothing of Open MPI can be asked to answer otherwise.
-// How: the `penstock` program has functions of its own that every library of the process finds before those of the same
+// How: the `penstock` program (launch/outlive_peers.cpp) has functions of its own that every library of the process finds before those of the same
 //   names elsewhere. readv, writev, connect and getsockopt do what the C library's do, by the same system calls; but for a
 //   caller in mca_btl_tcp.so an end or error that means "the other end is gone" puts a socket that nobody reads in the
 //   connection's place (dup2) and says "try again later". What was to be sent waits for ever, as it does for a peer that

@@ -9,7 +9,7 @@
 
 #include <atomic>
 
-#include "transport/mpi/outlive_peers.h"
+#include "transport/outlive_peers.h"
 
 namespace {
 
