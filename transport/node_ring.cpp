@@ -14,6 +14,14 @@ namespace {
 
 constexpr Nanoseconds kConnectTimeout = 30 * kSecond;
 
+// What neighbours say to each other after the hello.
+constexpr std::byte kLeaving{0};
+constexpr std::byte kWelcome{1};
+
+void say(PacketSocket& socket, std::byte word) {
+  if (!socket.closed()) socket.send({&word, 1});
+}
+
 }  // namespace
 
 NodeRing::NodeRing(std::string job, std::string token, PeerId self, std::vector<PeerId> node_peers)
@@ -29,11 +37,9 @@ NodeRing::~NodeRing() {
 void NodeRing::leave() {
   if (std::exchange(over_, true)) return;
   listening_.reset();  // who looks for a neighbour is not to find this rank
-  const std::byte leaving{0};
-  if (!next_.socket.closed()) next_.socket.send({&leaving, 1});
-  for (Neighbour& neighbour : before_) {
-    if (!neighbour.socket.closed()) neighbour.socket.send({&leaving, 1});
-  }
+  next_.socket.write_pending();
+  say(next_.socket, kLeaving);
+  for (Neighbour& neighbour : before_) say(neighbour.socket, kLeaving);
 }
 
 std::string NodeRing::name_of(PeerId rank) const {
@@ -131,6 +137,7 @@ bool NodeRing::hear(Neighbour& neighbour) {
     }
     neighbour.rank = read_hello(packet);
     if (neighbour.rank < 0) return false;
+    say(neighbour.socket, kWelcome);
   }
   if (!neighbour.socket.closed()) return true;
   if (believed(neighbour)) died(neighbour.rank);
@@ -165,16 +172,18 @@ bool NodeRing::believed(const Neighbour& neighbour) const {
 std::optional<PeerId> NodeRing::next_dead() {
   if (over_) return std::nullopt;
   accept_waiting();
-  if (next_.rank >= 0 && next_.rank != self_ && dead_.count(next_.rank) == 0 && !next_.socket.closed()) {
+  if (next_.rank >= 0 && next_.rank != self_ && !next_.socket.closed()) {
     next_.socket.write_pending();
-    Packet leaving;
-    const bool leaves = next_.socket.receive(leaving);
-    if (leaves) {
+    Packet word;
+    while (next_.socket.receive(word)) {
+      if (word.bytes.size() == 1 && word.bytes[0] == kWelcome) {
+        next_.welcomed = true;
+        continue;
+      }
       left(next_.rank);
       next_.socket.close();
-    } else if (next_.socket.closed()) {
-      died(next_.rank);
     }
+    if (next_.socket.closed()) next_.welcomed || !somebody_left_ ? died(next_.rank) : left(next_.rank);
   }
   if (next_.rank >= 0 && next_.rank != self_ && next_.socket.closed()) close_gap();
   if (news_.empty()) return std::nullopt;

@@ -13,7 +13,7 @@
 // Who says to be a rank is believed where nobody stands between that rank and this one: while the rank before this one
 //   lives, another that says to be it, or one before it, and hangs up or takes its leave, is no news.
 // A rank that leaves in good order says so, by leave() or the destructor: it is no news, and the ring closes behind it. Where
-//   one has left, a next one that does not listen may have left too, and is no news either.
+//   one has left, a next one that does not listen, or hangs up before it has accepted, may have left too, and is no news either.
 // Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
 // Failure: Error(runtime) from the constructor where the socket's name is taken, Error(peer_lost) from connect() where the
 //   next rank does not listen.
@@ -50,6 +50,7 @@ class NodeRing {
   struct Neighbour {
     PeerId rank = -1;  // of an accepted one: -1 until it has said who it is
     PacketSocket socket;
+    bool welcomed = false;  // by the one that was called: it has accepted
   };
   std::string name_of(PeerId rank) const;
   PeerId after(PeerId rank) const;  // the next one that is not known to be dead
