@@ -110,7 +110,9 @@ void MemoryExporter::lost(PeerId receiver) {
   // job does not, so there is nobody to whom that memory would be exported again.
   for (size_t gpu = 0; gpu < options_.gpus; ++gpu) {
     BufferRanges* const buffer_ranges = executor_.buffer_ranges(gpu);
-    if (buffer_ranges != nullptr) linked(receiver) ? buffer_ranges->forget(receiver) : buffer_ranges->leave(receiver);
+    // Another loader, whose death the node's ring tells, is reached by nothing.
+    const bool by_link = offered_.count(receiver) != 0 && linked(receiver);
+    if (buffer_ranges != nullptr) by_link ? buffer_ranges->forget(receiver) : buffer_ranges->leave(receiver);
   }
 }
 
