@@ -443,7 +443,6 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   const std::string json = json_of();
   world.coordinator.handle(1, OpenSplit{json, 0, 2});
   world.coordinator.handle(1, SplitClosed{0});  // by a program that does not wait for its file
-  CHECK_FALSE(world.coordinator.resume());
   world.open_at_both(json);
   REQUIRE(world.take<SplitOpened>(0).size() == 1);
   world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
