@@ -35,13 +35,6 @@ void Mesh::abandon(PeerId peer) {
 }
 
 bool Mesh::poll(Incoming& incoming) {
-  while (const auto dead = ring_ ? ring_->next_dead() : std::nullopt) {
-    const auto route = routes_.find(*dead);
-    if (route != routes_.end() && route->second->capabilities(*dead).detects_loss) continue;
-    if (!lost_.insert(*dead).second) continue;
-    incoming = PeerLost{*dead, "its process ended", true};
-    return true;
-  }
   for (size_t tried = 0; tried < ends_.size(); ++tried) {
     Endpoint& end = *ends_[turn_];
     turn_ = (turn_ + 1) % ends_.size();
@@ -54,6 +47,14 @@ bool Mesh::poll(Incoming& incoming) {
       if (route->second != &end && route->second->capabilities(lost->peer).detects_loss) continue;
       if (lost_.insert(lost->peer).second) return true;
     }
+  }
+  // Last: the ring costs system calls, and need not be asked before every message.
+  while (const auto dead = ring_ ? ring_->next_dead() : std::nullopt) {
+    const auto route = routes_.find(*dead);
+    if (route != routes_.end() && route->second->capabilities(*dead).detects_loss) continue;
+    if (!lost_.insert(*dead).second) continue;
+    incoming = PeerLost{*dead, "its process ended", true};
+    return true;
   }
   return false;
 }
