@@ -16,8 +16,7 @@ int slots_of(const std::string& text, const std::string& where) {
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), slots);
   if (failed == std::errc() && end == text.data() + text.size() && slots > 0) return slots;
   throw Error(ErrorKind::usage, where + ": '" + text + "' is no number of ranks",
-              "HOST:N on the command line, "
-              "HOST slots=N in a file");
+              "HOST:N on the command line, HOST slots=N in a file");
 }
 
 void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {

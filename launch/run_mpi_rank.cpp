@@ -161,22 +161,22 @@ class RankOfJob {
   // The role of each rank, by what all of them were told; refuses ranks that read another job.
   void take_role() {
     const nlohmann::json common = common_settings(job_);
-    nlohmann::json mine{{"common", common}, {"command", own_command_line()}};
+    nlohmann::json mine{{"common", common}};
     if (request_.role) mine["role"] = static_cast<int>(*request_.role);
     std::vector<RankInfo> ranks;
-    std::vector<std::string> commands;
     for (const MpiRankInfo& info : session_->world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
-    for (const std::string& text : session_->all_gather(json_text_replacing(mine))) {
+    size_t rank = 0;
+    for (const std::string& text : session_->all_gather(json_text(mine))) {
       const auto other = parse_json(text);
-      if (other.contains("role")) ranks[commands.size()].role = static_cast<Role>(other["role"].get<int>());
-      commands.push_back(other["command"]);
+      if (other.contains("role")) ranks[rank].role = static_cast<Role>(other["role"].get<int>());
+      ++rank;
       for (const auto& [key, value] : common.items()) {
         if (other["common"][key] == value) continue;
         throw Error(ErrorKind::config, "ranks read different job files: " + key + " differs",
                     "make the same job file visible on every node");
       }
     }
-    if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& rank) { return rank.role.has_value(); })) {
+    if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& one) { return one.role.has_value(); })) {
       members_ = assign_roles(ranks, job_.roles.trainers);
       return;
     }
@@ -187,14 +187,16 @@ class RankOfJob {
           "roles.trainers is " + std::to_string(job_.roles.trainers) + ", and the ranks say their roles by --role",
           "leave one of them out: roles.trainers is for nodes that are all alike");
     }
-    if (members_[0].role == Role::trainer) return;
+    if (members_[0].role != Role::trainer) refuse_order();
+  }
+
+  // Collective, as everybody meets it.
+  [[noreturn]] void refuse_order() {
+    const std::vector<std::string> commands = session_->all_gather(own_command_line());
     const auto part = [&](Role role) {
-      const auto first =
-          std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.role == role; });
-      const auto count =
-          std::count_if(members_.begin(), members_.end(), [&](const Member& m) { return m.role == role; });
-      return "-n " + std::to_string(count) + " --host " + hosts_with(members_, role) + " " +
-             commands[static_cast<size_t>(first->rank)];
+      const std::vector<PeerId> ranks = ranks_with(role);
+      return "-n " + std::to_string(ranks.size()) + " --host " + hosts_with(members_, role) + " " +
+             commands[static_cast<size_t>(ranks.front())];
     };
     throw Error(ErrorKind::usage,
                 "rank 0 (host " + members_[0].host + ") loads, but the first trainer coordinates and must be rank 0",
@@ -204,8 +206,7 @@ class RankOfJob {
   // Roles and cores of all ranks, the same on each.
   void take_place() {
     take_role();
-    (void)replicas_of(job_, static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                                           [](const Member& m) { return m.role == Role::trainer; })));
+    (void)replicas_of(job_, static_cast<int>(ranks_with(Role::trainer).size()));
     std::vector<CoreNeed> needs;
     size_t my_need = 0;
     for (const Member& member : members_) {
@@ -239,10 +240,7 @@ class RankOfJob {
     LoaderOptions options = loader_options(job_);
     options.on_notice = print_notice;
     options.cpus = cpus_;
-    options.gpus.loader_number =
-        static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](const Member& m) {
-          return m.role == Role::loader && m.host == me().host && m.rank < self_;
-        }));
+    options.gpus.loader_number = me().local_number;
     options.silence_ns = 2 * silence_ns();
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
     bool orphaned = false;

@@ -88,12 +88,12 @@ class Coordinator::Impl {
                    [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
                    [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
                    [&](const BatchBufferFree& m) {
+                     if (waits(m.stream, m)) return;
                      if (streams_.count(m.stream) != 0) apply(BatchBufferReserved{m.stream, m.step});
-                     say_later(m.stream, m);
                    },
                    [&](const CursorAt& m) {
+                     if (waits(m.stream, m)) return;
                      if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
-                     say_later(m.stream, m);
                    },
                    [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
                    [&](const ProgramsAt& m) { programs_at(peer, m.living); },
@@ -379,27 +379,31 @@ class Coordinator::Impl {
     try_planned(m.stream);
   }
 
-  void say_later(LeaseStreamId id, const ControlMessage& message) {
-    if (const auto it = planning_.find(id); it != planning_.end()) it->second.later.push_back(message);
+  // True: the iteration's plan is being made, and the message is heard again when it is there.
+  bool waits(LeaseStreamId id, const ControlMessage& message) {
+    const auto it = planning_.find(id);
+    if (it == planning_.end()) return false;
+    it->second.later.push_back(message);
+    return true;
   }
 
   // Opens the lease stream if its plan is there.
   void try_planned(LeaseStreamId id) {
-    Planning& waits = planning_.at(id);
+    Planning& asked = planning_.at(id);
     std::shared_ptr<const Plan> plan;
-    OpenedSplit* const split = splits_.find(waits.m.fingerprint);
+    OpenedSplit* const split = splits_.find(asked.m.fingerprint);
     try {
       if (split->resolved.split.sampler.program) {
-        plan = program_plan(split->resolved, waits.m.order, split->prepared.dataset_size, waits.m.epoch);
-      } else if ((plan = split->plans.of(waits.m.epoch)) == nullptr) {
+        plan = program_plan(split->resolved, asked.m.order, split->prepared.dataset_size, asked.m.epoch);
+      } else if ((plan = split->plans.of(asked.m.epoch)) == nullptr) {
         return;
       }
     } catch (const Error& error) {
-      send_(waits.receiver, LeaseStreamFailed{id, error.exit_code(), error.message(), error.remedy()});
+      send_(asked.receiver, LeaseStreamFailed{id, error.exit_code(), error.message(), error.remedy()});
       planning_.erase(id);
       return;
     }
-    const Planning planned = std::move(waits);
+    const Planning planned = std::move(asked);
     planning_.erase(id);
     begin_lease_stream(planned.receiver, planned.m, *split, std::move(plan));
     for (const ControlMessage& message : planned.later) handle(planned.receiver, message);

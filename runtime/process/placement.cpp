@@ -43,10 +43,6 @@ std::string plural(int count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-}  // namespace
-
-namespace {
-
 // What a node is called in messages: its host's name, with a number where several have that name.
 std::string label(const std::vector<RankInfo>& ranks, const RankInfo& rank) {
   const bool shared = std::any_of(ranks.begin(), ranks.end(), [&](const RankInfo& other) {

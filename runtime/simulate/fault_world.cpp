@@ -406,11 +406,10 @@ class FaultWorld::Impl {
       case Fault::Kind::slow: rank.slowness = 8; return in_the_end([&rank] { rank.slowness = 1; });
       case Fault::Kind::failing: rank.failing = true; return in_the_end([&rank] { rank.failing = false; });
       case Fault::Kind::disk: disk_fails_until_ = until; return;
-      case Fault::Kind::damage: {
+      case Fault::Kind::damage:
         if (options_.damaged_chunks) return network_.damage(fault.loader, 0, 1);
         if (options_.returns) return network_.damage(fault.loader, 1, 0);
         return network_.damage(fault.loader, static_cast<int>(random_.below(3)), static_cast<int>(random_.below(4)));
-      }
       case Fault::Kind::leave:
         rank.leaving = true;
         if (rank.begun && !rank.ended) rank.loader->leave("the seed says so");

@@ -377,17 +377,25 @@ TEST_CASE("a Helper that is destroyed ends its program") {
   CHECK(nothing_left());
 }
 
-TEST_CASE("relayed output arrives whole, and outlives its reader") {
-  Scratch scratch;
+// A helper whose standard output is a pipe, as under mpirun; `reader` is the other end, the caller's to close.
+Helper fork_with_piped_output(int& reader) {
   const int saved = dup(STDOUT_FILENO);
-  std::array<int, 2> output{};
-  REQUIRE(pipe2(output.data(), O_CLOEXEC) == 0);
+  std::array<int, 2> ends{};
+  REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
   std::fflush(stdout);
-  REQUIRE(dup2(output[1], STDOUT_FILENO) == STDOUT_FILENO);
-  close(output[1]);
+  REQUIRE(dup2(ends[1], STDOUT_FILENO) == STDOUT_FILENO);
+  close(ends[1]);
+  reader = ends[0];
   Helper helper = Helper::fork_now();
   dup2(saved, STDOUT_FILENO);
   close(saved);
+  return helper;
+}
+
+TEST_CASE("relayed output arrives whole, and outlives its reader") {
+  Scratch scratch;
+  int reader = -1;
+  Helper helper = fork_with_piped_output(reader);
   // More than a pipe holds, so the helper must wait for the reader without losing its other work.
   ProgramSpec spec = shell(
       "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; echo up > $OUT/up;"
@@ -402,13 +410,13 @@ TEST_CASE("relayed output arrives whole, and outlives its reader") {
   for (int i = 0; i < 20000; ++i) expected += "line " + std::to_string(i) + "\n";
   std::array<char, 4096> buffer;
   while (text.size() < expected.size()) {
-    const ssize_t got = read(output[0], buffer.data(), buffer.size());
+    const ssize_t got = read(reader, buffer.data(), buffer.size());
     REQUIRE(got > 0);
     text.append(buffer.data(), static_cast<size_t>(got));
   }
   CHECK(text == expected);
   REQUIRE(soon([&] { return !scratch.read("up").empty(); }));
-  close(output[0]);  // as mpirun does when it is killed
+  close(reader);  // as mpirun does when it is killed
   helper.stop(10);
   CHECK(describe_status(expect(helper, Kind::exited).status) == "exited with status 0");
   CHECK(expect(helper, Kind::ended).clean);
@@ -417,15 +425,8 @@ TEST_CASE("relayed output arrives whole, and outlives its reader") {
 
 TEST_CASE("the last words of a program arrive where their reader is behind") {
   Scratch scratch;
-  const int saved = dup(STDOUT_FILENO);
-  std::array<int, 2> output{};
-  REQUIRE(pipe2(output.data(), O_CLOEXEC) == 0);
-  std::fflush(stdout);
-  REQUIRE(dup2(output[1], STDOUT_FILENO) == STDOUT_FILENO);
-  close(output[1]);
-  Helper helper = Helper::fork_now();
-  dup2(saved, STDOUT_FILENO);
-  close(saved);
+  int reader = -1;
+  Helper helper = fork_with_piped_output(reader);
   // Fills the pipe to the reader, and half of its own: then it has ended, and the helper holds the rest.
   constexpr size_t kBytes = 100'000;
   ProgramSpec spec = shell("head -c " + std::to_string(kBytes) + " /dev/zero", scratch);
@@ -437,10 +438,10 @@ TEST_CASE("the last words of a program arrive where their reader is behind") {
   usleep(100'000);
   size_t arrived = 0;
   std::array<char, 4096> buffer;
-  for (ssize_t got = 0; (got = read(output[0], buffer.data(), buffer.size())) > 0;) arrived += static_cast<size_t>(got);
+  for (ssize_t got = 0; (got = read(reader, buffer.data(), buffer.size())) > 0;) arrived += static_cast<size_t>(got);
   CHECK(arrived == kBytes);
   CHECK(expect(helper, Kind::ended).clean);
-  close(output[0]);
+  close(reader);
 }
 
 TEST_CASE("when the launcher dies, a rank that does not notice is ended, after the program") {

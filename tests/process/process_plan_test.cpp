@@ -16,15 +16,20 @@ using namespace penstock;
 
 namespace {
 
-std::string error_of(const std::vector<RankInfo>& ranks, int trainers, ErrorKind kind) {
+template <class Assign>
+std::string refusal_of(ErrorKind kind, const Assign& assign) {
   try {
-    assign_roles(ranks, trainers);
+    assign();
   } catch (const Error& error) {
     CHECK(error.kind() == kind);
     CHECK_FALSE(error.remedy().empty());
     return error.what();
   }
   return "no error";
+}
+
+std::string error_of(const std::vector<RankInfo>& ranks, int trainers, ErrorKind kind) {
+  return refusal_of(kind, [&] { assign_roles(ranks, trainers); });
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -137,13 +142,7 @@ TEST_CASE("roles that the ranks say: nodes that load alone, local numbers by hos
   CHECK(roles_as_said({{"b", 0, 0, l}, {"a", 0, 1, t}})[0].role == l);
 
   const auto refused = [](const std::vector<RankInfo>& ranks) {
-    try {
-      roles_as_said(ranks);
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::usage);
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    return refusal_of(ErrorKind::usage, [&] { roles_as_said(ranks); });
   };
   CHECK(contains(refused({{"a", 0, 0, t}, {"b", 0, 1, {}}}), "rank 1 (host b) has no --role"));
   CHECK(contains(refused({{"a", 0, 0, t}, {"b", 0, 1, t}}), "none of the 2 ranks loads"));

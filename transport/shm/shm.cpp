@@ -92,10 +92,14 @@ void ShmEndpoint::meet(const std::function<bool(PeerId)>& may_be_missed) {
                       (left.size() == 1 ? " " : "s ") + names + " of this node, in vain",
                   "are they still running? see their messages, and `penstock doctor` for limits");
     }
-    std::vector<pollfd> fds{{listening_.get(), POLLIN, 0}};
-    for (const PacketSocket& socket : strangers_) fds.push_back({socket.fd(), POLLIN, 0});
-    (void)::poll(fds.data(), fds.size(), 5);
+    wait_for_a_call(5);
   }
+}
+
+void ShmEndpoint::wait_for_a_call(int timeout_ms) const {
+  std::vector<pollfd> fds;
+  collect_callers(fds);
+  (void)::poll(fds.data(), fds.size(), timeout_ms);
 }
 
 ShmEndpoint::Peer* ShmEndpoint::find(PeerId peer) {
@@ -327,9 +331,13 @@ bool ShmEndpoint::poll(Incoming& incoming) {
   return false;
 }
 
-void ShmEndpoint::collect_fds(std::vector<pollfd>& fds) const {
+void ShmEndpoint::collect_callers(std::vector<pollfd>& fds) const {
   fds.push_back({listening_.get(), POLLIN, 0});
   for (const PacketSocket& socket : strangers_) fds.push_back({socket.fd(), POLLIN, 0});
+}
+
+void ShmEndpoint::collect_fds(std::vector<pollfd>& fds) const {
+  collect_callers(fds);
   for (const auto& [id, peer] : peers_) {
     if (!peer->reported && !peer->socket.closed()) fds.push_back({peer->socket.fd(), peer->socket.poll_events(), 0});
   }
@@ -343,9 +351,7 @@ bool ShmEndpoint::flush(Nanoseconds timeout_ns) {
   while (!waiting_.empty()) {
     const Nanoseconds left = deadline - clock.now();
     if (left <= 0) break;
-    std::vector<pollfd> fds{{listening_.get(), POLLIN, 0}};
-    for (const PacketSocket& socket : strangers_) fds.push_back({socket.fd(), POLLIN, 0});
-    (void)::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond + 1));
+    wait_for_a_call(static_cast<int>(left / kMillisecond + 1));
     accept_waiting();
   }
   bool all = waiting_.empty();

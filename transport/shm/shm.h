@@ -76,6 +76,8 @@ class ShmEndpoint final : public Endpoint {
   void meet(const std::function<bool(PeerId)>& may_be_missed);
   bool try_to_call(PeerId peer);
   std::vector<PeerId> missed() const;  // that have not called, or not been called
+  void wait_for_a_call(int timeout_ms) const;
+  void collect_callers(std::vector<pollfd>& fds) const;
   Peer* find(PeerId peer);
   bool handle(PeerId peer, Packet packet, Incoming& incoming);
   void accept_waiting();
