@@ -339,7 +339,8 @@ bool ReadAhead::take(const Key& key, int64_t max_bytes, std::vector<std::byte>* 
         throw Error(ErrorKind::runtime, "the loader ends while '" + key.path + "' is being read");
       }
       if (entry->state == Entry::State::started) {
-        const auto tenths = (clock_.now() - entry->started_at) / (100 * kMillisecond);
+        // The limit and not the time waited, so that a late thread does not change the sentence.
+        const auto tenths = options_.wait_limit_ns / (100 * kMillisecond);
         notice = "reading '" + key.path + "' ahead (" + figures_.method + ") takes more than " +
                  std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
                  " s; the thread that waited for it asks the disk itself now, and nothing is read ahead for a minute";

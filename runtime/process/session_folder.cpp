@@ -41,10 +41,15 @@ constexpr const char* kPrefix = "penstock-";
   while (read(lifeline, &nothing, 1) < 0 && errno == EINTR) {
   }
   constexpr auto kDying = std::chrono::milliseconds(200);  // mpirun goes with the launcher, and may be writing there
-  std::this_thread::sleep_for(kDying);
-  SessionFolder folder(path);
-  folder.wait_until_alone(limit_s);
-  folder.release();
+  // A rank that mpirun had just started makes the folder anew where it has been removed already, until it notices that
+  // mpirun is gone. So the keeper looks again for a while.
+  constexpr int kLooks = 15;
+  for (int look = 0; look < kLooks; ++look) {
+    std::this_thread::sleep_for(kDying);
+    SessionFolder folder(path);
+    folder.wait_until_alone(limit_s);
+    folder.release();
+  }
   _exit(0);
 }
 

@@ -109,7 +109,12 @@ TEST_CASE("a launcher that is killed has a keeper that removes the folder, after
       held.release();
     }
     CHECK(gone(path));
-    CHECK(end_descendants(5));
+    if (!helper) {  // as a rank does that was just starting when mpirun died
+      REQUIRE(mkdir(path.c_str(), 0700) == 0);
+      std::ofstream(path + "/of_a_rank") << "x";
+      CHECK(gone(path));
+    }
+    CHECK(end_descendants(8));
     close(ready[0]);
     close(ready[1]);
   }
