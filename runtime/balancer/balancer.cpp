@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/balancer/cost_model.h"
+#include "runtime/balancer/finish_times.h"
 #include "runtime/balancer/lease_stream_registry.h"
 #include "runtime/balancer/lease_times.h"
 #include "runtime/balancer/loader_registry.h"
@@ -47,9 +47,10 @@ uint64_t splitmix64(uint64_t seed, uint64_t counter) {
 
 }  // namespace
 
-// At the end of every event no waiting chunk is admitted by any loader (under policy `deadline` and `random` alike). So
-// an event need only look at what it made possible: a loader with new room against the lease streams in order, new
-// chunks of a lease stream against the loaders in order. Moving a cursor makes nothing possible, it only re-keys.
+// At the end of every event no waiting chunk is admitted by any loader that does not leave it to others (under policy
+// `random` by no loader at all). So an event need only look at what it made possible: a loader with new room against the
+// lease streams in order, new chunks of a lease stream against the loaders in order. Moving a cursor makes nothing
+// possible, it only re-keys. What a loader left to others is looked at again at every Tick.
 class Balancer::Impl {
  public:
   explicit Impl(const BalancerOptions& options) : options_(options), loaders_(options.receivers) {
@@ -71,12 +72,22 @@ class Balancer::Impl {
 
   std::map<LoaderId, LoaderFigures> figures() const {
     std::map<LoaderId, LoaderFigures> result = figures_;
-    for (const auto& [id, loader] : loaders_.all()) result[id].speed = loader.speed.value();
+    for (const auto& [id, loader] : loaders_.all()) note_figures(result[id], loader);
     return result;
   }
 
-  CostFigures cost() const {
-    return {model_.samples(), model_.fixed_ns(), model_.ns_per_byte(), model_.ns_per_pixel()};
+  CostFigures cost(int32_t executor_class) const {
+    const CostModel& model = finish_.model(executor_class);
+    return {model.samples(), model.fixed_ns(), model.ns_per_byte(), model.ns_per_pixel()};
+  }
+
+  std::vector<LinkFigures> links() const {
+    std::vector<LinkFigures> result;
+    for (const auto& [link, f] : finish_.links.figures()) {
+      const double bytes_per_s = f.ns_per_byte > 0 ? 1e9 / f.ns_per_byte : 0;
+      result.push_back({link.from, link.to, f.chunks, f.bytes, bytes_per_s, f.latency_ns});
+    }
+    return result;
   }
 
  private:
@@ -103,6 +114,7 @@ class Balancer::Impl {
     draining_.insert(e.loader);
     note_alive(e.loader);
     loaders_.refresh(*loader);
+    if (left_to_others_) dispatch_all();
   }
 
   void on(const LoaderAhead& e) {
@@ -120,16 +132,16 @@ class Balancer::Impl {
     LoaderFigures& figures = figures_[e.loader];
     ++figures.chunks;
     figures.busy_ns += std::max<int64_t>(0, e.busy_ns);
-    loader->speed.observe(model_.predict_ns(e.bytes, e.pixels), e.busy_ns);
-    model_.observe(e.bytes, e.pixels, e.busy_ns);
+    LeaseStreamState* stream = streams_.find(e.lease.stream);
+    finish_.produced(*loader, stream, e);
     loader->failures_in_a_row = 0;
 
-    LeaseStreamState* stream = streams_.find(e.lease.stream);
     const bool made = stream != nullptr && loaders_.made(*loader, stream->opened.receiver, e.lease);
     if (made && !is_remake(e.lease)) {
       ChunkState& chunk = *streams_.chunk(*stream, e.lease.step, e.lease.chunk);
       chunk.state = State::sent;
       chunk.made_ns = now_;
+      chunk.held_ns = e.held_ns;
       times_.observe(now_ - chunk.granted_ns);
       streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
       start_timer(e.lease, chunk, doubled(options_.lease_timeout_ns, chunk));
@@ -157,6 +169,7 @@ class Balancer::Impl {
       return;
     }
     stop_timer(e.lease, *chunk);
+    leave_link(*stream, *chunk);
     chunk->state = State::waiting;
     if (chunk->failures++ == 0) chunk->first_failed_ns = now_;
     ++chunk->failures_in_a_row;
@@ -187,7 +200,7 @@ class Balancer::Impl {
     require(e.receiver >= 0 && e.receiver < INT32_MAX - 1, name + " has a negative receiver");
     require(e.first_step >= 0 && e.first_step <= e.steps, name + " has no range of steps");
     require(e.chunks_per_step > 0 && e.chunks_last_step > 0, name + " has steps without chunks");
-    streams_.open(e);
+    finish_.opened(streams_.open(e));
     loaders_.receiver_seen(e.receiver);
     loaders_.set_live_receivers(streams_.live_receivers());
   }
@@ -197,10 +210,11 @@ class Balancer::Impl {
     if (stream == nullptr) return;
     const std::string name = "lease stream " + std::to_string(e.stream) + ", step " + std::to_string(e.step);
     require(e.step >= stream->opened.first_step && e.step < stream->opened.steps, name + " is outside of its range");
-    require(e.weights.empty() || e.weights.size() == static_cast<size_t>(stream->chunks_of(e.step)),
-            name + " needs one weight for each chunk");
-    for (const int64_t weight : e.weights) require(weight >= 0, name + " has a negative weight");
-    if (streams_.reserve(*stream, e.step, e.weights)) dispatch_lease_stream(*stream);
+    require(e.chunk_bytes.empty() || e.chunk_bytes.size() == static_cast<size_t>(stream->chunks_of(e.step)),
+            name + " needs the bytes of each chunk");
+    for (const int64_t bytes : e.chunk_bytes) require(bytes >= 0, name + " has chunks of negative size");
+    if (stream->waiting.empty()) stream->moved_ns = now_;
+    if (streams_.reserve(*stream, e.step, e.chunk_bytes)) dispatch_lease_stream(*stream);
   }
 
   void on(const CursorMoved& e) {
@@ -232,12 +246,14 @@ class Balancer::Impl {
       // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
       // made, even where the loader's own message is still on its way.
       if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = holder->id;
+      if (live == e.lease) arrived(*stream, *chunk);
       if (live != e.lease && chunk->state == State::leased) {
         revoke(*stream, live, *holder);
       } else {
         loaders_.finish(*holder, stream->opened.receiver, live);
       }
     }
+    leave_link(*stream, *chunk);
     failed_chunks_.erase(place_of(e.lease));
     streams_.done(*stream, e.lease.step, *chunk);  // `chunk` is gone with its step
     if (holder != nullptr) dispatch_loader(*holder);
@@ -249,6 +265,9 @@ class Balancer::Impl {
     changed = end_pauses() || changed;
     changed = end_rests() || changed;
     changed = expire_leases() || changed;
+    std::vector<LoaderId> other_speed;
+    finish_.update_slow(loaders_, other_speed);
+    changed = changed || !other_speed.empty() || std::exchange(left_to_others_, false);
     if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.all_lost_ns) {
       while (!streams_.all().empty()) {
         fail(streams_.all().begin()->second, "no loader is left, and none joined within " +
@@ -290,8 +309,7 @@ class Balancer::Impl {
 
   // What a loader holds that stands still may go to others at once; it keeps it until one takes it.
   bool release_held(const LoaderState& loader) {
-    std::vector<LeaseKey> held = loader.leased;
-    held.insert(held.end(), loader.sent.begin(), loader.sent.end());
+    const std::vector<LeaseKey> held = loader.live_leases();
     for (const LeaseKey& lease : held) {
       if (is_remake(lease)) continue;
       LeaseStreamState& stream = *streams_.find(lease.stream);
@@ -323,6 +341,7 @@ class Balancer::Impl {
     loader.paused_until_ns = now_ + std::max<int64_t>(1, options_.lost_after_ns / 16) * (int64_t{1} << doublings);
     pauses_.emplace(loader.paused_until_ns, loader.id);
     loaders_.refresh(loader);
+    if (left_to_others_) dispatch_all();
   }
 
   bool end_pauses() {
@@ -430,11 +449,10 @@ class Balancer::Impl {
   void lose(LoaderId id, const std::string& reason) {
     LoaderState* loader = loaders_.find(id);
     if (loader == nullptr) return;
-    std::vector<LeaseKey> held = loader->leased;
-    held.insert(held.end(), loader->sent.begin(), loader->sent.end());
+    const std::vector<LeaseKey> held = loader->live_leases();
     checks_.erase({loader->next_check_ns, id});
     if (loader->paused_until_ns != 0) pauses_.erase({loader->paused_until_ns, id});
-    figures_[id].speed = loader->speed.value();
+    note_figures(figures_[id], *loader);
     loaders_.remove(id);
     draining_.erase(id);
     for (const LeaseKey& lease : held) {
@@ -445,6 +463,7 @@ class Balancer::Impl {
       LeaseStreamState& stream = *streams_.find(lease.stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
+      leave_link(stream, chunk);
       chunk.state = State::waiting;
       streams_.enqueue(stream, lease.step, lease.chunk, chunk);
       ++figures_[id].regranted;
@@ -497,6 +516,7 @@ class Balancer::Impl {
         const LeaseKey lease{id, step, static_cast<int32_t>(i), chunk.generation};
         stop_timer(lease, chunk);
         stop_rest(lease, chunk);
+        leave_link(stream, chunk);
         LoaderState* holder = loaders_.find(chunk.holder);
         if (holder == nullptr) continue;
         if (chunk.state == State::leased) revoke(stream, lease, *holder);
@@ -527,8 +547,10 @@ class Balancer::Impl {
   void grant_remakes() {
     for (auto it = remakes_wanted_.begin(); it != remakes_wanted_.end();) {
       LeaseStreamState& stream = *streams_.find(it->first.stream);
-      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node,
-                                          [it](const LoaderState& l) { return l.id != it->second; });
+      const ChunkState unknown;  // it is done, and nothing is kept of it
+      LoaderState* loader = loaders_.best(
+          stream.opened.receiver, stream.opened.node, [it](const LoaderState& l) { return l.id != it->second; },
+          [&](const LoaderState& l) { return finish_.finish_ns(l, stream, unknown, now_); });
       if (loader == nullptr) {
         ++it;
         continue;
@@ -538,7 +560,8 @@ class Balancer::Impl {
       lease.generation = kRemakeBit | (++remake_generation_ & ~kRemakeBit);
       remakes_[lease] = loader->id;
       ++hedges_;
-      loaders_.grant(*loader, stream.opened.receiver, lease, ++grants_);
+      const HeldLease held{lease, finish_.work_ns(*loader, stream, unknown)};
+      loaders_.grant(*loader, stream.opened.receiver, held, ++grants_);
       actions_.push_back(Grant{loader->id, stream.opened.receiver, lease, lease.step - stream.cursor, true});
     }
   }
@@ -558,8 +581,7 @@ class Balancer::Impl {
     for (const auto& [lease, loader] : remakes_) {
       LoaderState* holder = lease.stream == stream.id() ? loaders_.find(loader) : nullptr;
       if (holder == nullptr) continue;
-      const bool leased = std::find(holder->leased.begin(), holder->leased.end(), lease) != holder->leased.end();
-      if (leased) {
+      if (holder->has_leased(lease)) {
         revoke(stream, lease, *holder);
       } else {
         loaders_.finish(*holder, stream.opened.receiver, lease);
@@ -605,28 +627,53 @@ class Balancer::Impl {
         loaders_.finish(holder, stream.opened.receiver, lease);
       }
     }
+    leave_link(stream, chunk);
     lease.generation = ++chunk.generation;
     chunk.state = State::leased;
     chunk.holder = loader.id;
     chunk.granted_ns = now_;
+    chunk.held_ns = -1;
+    chunk.from_node = loader.node;
+    finish_.links.granted({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes);
+    stream.moved_ns = now_;
     start_timer(lease, chunk, lateness(chunk));
     stream.last_grant = ++grants_;
     chunk.compared = chunk.compared || is_to_be_compared();
-    loaders_.grant(loader, stream.opened.receiver, lease, grants_);
+    loaders_.grant(loader, stream.opened.receiver, {lease, finish_.work_ns(loader, stream, chunk)}, grants_);
     streams_.dequeue(stream, step, index, chunk);
     streams_.rekey(stream);
     actions_.push_back(Grant{loader.id, stream.opened.receiver, lease, step - stream.cursor, chunk.compared});
   }
 
+  // Granted before, and failed or late: whoever may make it makes it.
+  static bool has_history(const ChunkState& chunk) { return chunk.generation > 0; }
+
+  // How many chunks of the lease stream, from this one on, the loader leaves to others; none once these have not taken
+  // anything for a while.
+  int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const {
+    constexpr int64_t kLongest_ns = 1'000'000'000;
+    if (now_ - stream.moved_ns >= kLongest_ns || has_history(chunk)) return 0;
+    return finish_.left_to_others(loader, stream, chunk, loaders_, streams_, now_);
+  }
+
   // The lease stream's most urgent chunk that some loader admits.
   bool grant_from(LeaseStreamState& stream) {
-    for (const auto& [step, weight, index] : stream.waiting) {
+    int64_t place = 0;
+    int64_t left = 0;  // this many are left to loaders without room
+    for (const auto& [step, bytes, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
-      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node,
-                                          [&chunk](const LoaderState& l) { return allowed(chunk, l); });
+      if (place++ < left && !has_history(chunk)) continue;
+      LoaderState* loader = loaders_.best(
+          stream.opened.receiver, stream.opened.node, [&chunk](const LoaderState& l) { return allowed(chunk, l); },
+          [&](const LoaderState& l) { return finish_.finish_ns(l, stream, chunk, now_); });
       if (loader != nullptr) {
-        grant(stream, step, index, chunk, *loader);
-        return true;
+        if (left == 0) left = left_to_others(*loader, stream, chunk);
+        if (place > left || has_history(chunk)) {
+          grant(stream, step, index, chunk, *loader);
+          return true;
+        }
+        left_to_others_ = true;
+        continue;
       }
       // Only a chunk with a history is refused by a loader that would take the next one.
       if (chunk.state == State::waiting && chunk.failed_by.empty()) return false;
@@ -636,13 +683,39 @@ class Balancer::Impl {
 
   bool grant_to(LoaderState& loader, LeaseStreamState& stream) {
     if (!loaders_.admits(loader, stream.opened.receiver)) return false;
-    for (const auto& [step, weight, index] : stream.waiting) {
+    int64_t place = 0;
+    int64_t left = -1;
+    for (const auto& [step, bytes, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
+      if (left < 0) left = left_to_others(loader, stream, chunk);
+      if (place++ < left && !has_history(chunk)) {
+        left_to_others_ = true;
+        continue;
+      }
       if (!allowed(chunk, loader)) continue;
       grant(stream, step, index, chunk, loader);
       return true;
     }
     return false;
+  }
+
+  // ---- links -----------------------------------------------------------------------------------------------------
+  void leave_link(const LeaseStreamState& stream, ChunkState& chunk) {
+    if (chunk.from_node < 0) return;
+    finish_.links.dropped({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes);
+    chunk.from_node = -1;
+  }
+  void arrived(const LeaseStreamState& stream, ChunkState& chunk) {
+    if (chunk.from_node < 0 || chunk.held_ns < 0) return;
+    finish_.links.arrived({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes,
+                          chunk.granted_ns + chunk.held_ns, now_);
+    chunk.from_node = -1;
+  }
+
+  static void note_figures(LoaderFigures& figures, const LoaderState& loader) {
+    figures.speed = loader.speed.value();
+    figures.slow = loader.slow;
+    figures.executor_class = loader.executor_class;
   }
 
   void dispatch_lease_stream(LeaseStreamState& stream) {
@@ -688,7 +761,7 @@ class Balancer::Impl {
     while (true) {
       std::vector<Pair> pairs;
       for (auto& [id, stream] : streams_.all()) {
-        for (const auto& [step, weight, index] : stream.waiting) {
+        for (const auto& [step, bytes, index] : stream.waiting) {
           const ChunkState& chunk = *streams_.chunk(stream, step, index);
           for (const auto& [loader_id, loader] : loaders_.all()) {
             if (loaders_.admits(loader, stream.opened.receiver) && allowed(chunk, loader)) {
@@ -720,7 +793,8 @@ class Balancer::Impl {
   int64_t now_ = 0;
   LoaderRegistry loaders_;
   LeaseStreamRegistry streams_;
-  CostModel model_;
+  FinishTimes finish_;
+  bool left_to_others_ = false;                    // by some loader, since the last Tick
   std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
   std::map<LeaseKey, std::string> failed_chunks_;  // chunks that failed, by generation 0, with the last reason
   std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0
@@ -757,8 +831,11 @@ std::vector<Action> Balancer::step(int64_t now_ns, const Event& event) {
 std::map<LoaderId, Balancer::LoaderFigures> Balancer::figures() const {
   return impl_->figures();
 }
-Balancer::CostFigures Balancer::cost() const {
-  return impl_->cost();
+Balancer::CostFigures Balancer::cost(int32_t executor_class) const {
+  return impl_->cost(executor_class);
+}
+std::vector<Balancer::LinkFigures> Balancer::links() const {
+  return impl_->links();
 }
 
 }  // namespace penstock

@@ -7,9 +7,11 @@
 //   deadline, as long as a batch buffer at the receiver and a chunk buffer at the loader are reserved for it.
 // Order of chunks: the batch that a client is blocked on; then by deadline (step minus the cursor of the lease stream's
 //   client); within a deadline lease streams whose client waits, then the lease stream served longest ago; within a
-//   lease stream's step heavier chunks first (BatchBufferReserved::weights, where the owner knows them).
-// Order of loaders, where several have room: earliest expected finish by learned speed; a loader on the receiver's node
-//   wins unless it is expected to need a quarter longer; then the one served longest ago.
+//   lease stream's step heavier chunks first (BatchBufferReserved::chunk_bytes, where the owner knows them).
+// Order of loaders, where several have room: earliest expected arrival, by what is learned of costs, speeds and links
+//   (finish_times.h); a loader on the receiver's node wins unless it is expected to need a quarter longer; then the one
+//   served longest ago. A loader that is slow, or far from the receiver, leaves to the others what they will have made
+//   before it; for a second at most, in which nothing of the lease stream was granted.
 // Purity: `step` depends on nothing but its arguments and earlier calls: no clock, threads, random numbers of its own
 //   (policy `random`, for tests, draws from a counter-based generator with a seed), hash order or addresses. A recorded
 //   list of (now, event) replays to identical actions; the simulator and the tests drive the same object.
@@ -114,9 +116,10 @@ inline bool is_remake(const LeaseKey& lease) {
 // ---- events: what happened -------------------------------------------------------------------------------------
 struct LoaderJoined {
   LoaderId loader = 0;
-  int32_t depth = 2;          // leases it wants at a time (two for each executor hide the round trip)
-  int32_t chunk_buffers = 0;  // chunk buffers it owns
-  int32_t node = 0;           // for locality
+  int32_t depth = 2;           // leases it wants at a time (two for each executor hide the round trip)
+  int32_t chunk_buffers = 0;   // chunk buffers it owns
+  int32_t node = 0;            // for locality
+  int32_t executor_class = 0;  // 0: CPU alone, 1: GPUs beside it; costs are learned for each class
 };
 struct LoaderAlive {
   LoaderId loader = 0;
@@ -141,11 +144,12 @@ struct LeaseStreamOpened {
   int64_t steps = 0;  // end of the range: steps first_step..steps-1 will be asked for
   int32_t chunks_per_step = 1;
   int32_t chunks_last_step = 1;  // the last batch may be shorter
+  int64_t payload_bytes = 0;     // of a whole chunk, as it travels
 };
 struct BatchBufferReserved {  // the receiver has room for this batch
   LeaseStreamId stream = 0;
   int64_t step = 0;
-  std::vector<int64_t> weights = {};  // expected cost of each chunk in any one unit; empty: unknown
+  std::vector<int64_t> chunk_bytes = {};  // encoded bytes of each chunk's samples; empty: unknown
 };
 // next step the client takes
 struct CursorMoved {
@@ -162,6 +166,7 @@ struct ChunkProduced {
   int64_t busy_ns = 0;
   int64_t bytes = 0;
   int64_t pixels = 0;
+  int64_t held_ns = -1;  // from the lease's arrival at the loader until the chunk was sent; -1: unknown
 };
 struct ChunkFailed {
   LoaderId loader = 0;
@@ -225,18 +230,32 @@ class Balancer {
     int64_t busy_ns = 0;
     int64_t regranted = 0;  // leases that it lost to others by expiry, failure or its loss
     int64_t hedged = 0;     // of those, late by what leases usually take: work that may be done twice
-    double speed = 1;       // of one of its executors, relative to the fleet's mean cost; greater is faster
+    double speed = 1;       // of one of its executors, relative to its class's mean cost; greater is faster
+    bool slow = false;      // less than a third of its class's median speed
+    int32_t executor_class = 0;
   };
   std::map<LoaderId, LoaderFigures> figures() const;
 
-  // Learned cost of a chunk: fixed + per_byte * bytes + per_pixel * pixels, in nanoseconds of an average executor.
+  // Learned cost of a chunk: fixed + per_byte * bytes + per_pixel * pixels, in nanoseconds of an average executor of the
+  // class.
   struct CostFigures {
     int64_t samples = 0;
     double fixed_ns = 0;
     double ns_per_byte = 0;
     double ns_per_pixel = 0;
   };
-  CostFigures cost() const;
+  CostFigures cost(int32_t executor_class = 0) const;
+
+  // What travelled from node to node, and what that costs.
+  struct LinkFigures {
+    int32_t from = 0;
+    int32_t to = 0;
+    int64_t chunks = 0;
+    int64_t bytes = 0;
+    double bytes_per_s = 0;  // 0: unknown
+    double latency_ns = 0;
+  };
+  std::vector<LinkFigures> links() const;
 
  private:
   class Impl;

@@ -5,8 +5,9 @@
 //   speed.observe(expected, busy_ns);          // per loader: how it compares with that
 //   model.observe(bytes, pixels, busy_ns);
 //
-// Purpose: tell fast loaders from slow ones although chunks differ. One model for the fleet (recursive least squares
-//   whose weights may drift), one speed for each loader (expected over actual time, exponentially weighted).
+// Purpose: tell fast loaders from slow ones although chunks differ. One model for each class of executors (recursive
+//   least squares whose weights may drift), one speed for each loader (expected over actual time, exponentially
+//   weighted).
 // Determinism: IEEE additions, multiplications and divisions only, so equal inputs give equal bits everywhere; the
 //   build turns contraction off.
 // Thread-safety: plain values; one owner.
@@ -37,11 +38,12 @@ class CostModel {
   std::array<Vector, 3> covariance_{};  // of the weights, up to the noise's variance
 };
 
-// Speed of one loader's executors relative to the fleet's mean cost.
+// Speed of one loader's executors relative to the mean cost of their class.
 class SpeedEstimate {
  public:
   void observe(double expected_ns, int64_t busy_ns);
   double value() const { return value_; }  // 1 until observed, within [1/64, 64]
+  int64_t samples() const { return samples_; }
 
  private:
   int64_t samples_ = 0;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 // clang-format off: a table is read best as one
 // Each struct's fields are listed once, here, and read and written through the same list.
@@ -101,7 +101,8 @@ struct Name<FailLeaseStream> {
 
 template <class F>
 void fields(LoaderJoined& e, F& f) {
-  f("loader", e.loader), f("depth", e.depth), f("chunk_buffers", e.chunk_buffers), f("node", e.node);
+  f("loader", e.loader), f("depth", e.depth), f("chunk_buffers", e.chunk_buffers), f("node", e.node),
+      f("executor_class", e.executor_class);
 }
 template <class F>
 void fields(LoaderAlive& e, F& f) {
@@ -127,11 +128,12 @@ template <class F>
 void fields(LeaseStreamOpened& e, F& f) {
   f("stream", e.stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step),
       f("steps", e.steps);
-  f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step);
+  f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step),
+      f("payload_bytes", e.payload_bytes);
 }
 template <class F>
 void fields(BatchBufferReserved& e, F& f) {
-  f("stream", e.stream), f("step", e.step), f("weights", e.weights);
+  f("stream", e.stream), f("step", e.step), f("chunk_bytes", e.chunk_bytes);
 }
 template <class F>
 void fields(CursorMoved& e, F& f) {
@@ -143,7 +145,8 @@ void fields(LeaseStreamClosed& e, F& f) {
 }
 template <class F>
 void fields(ChunkProduced& e, F& f) {
-  f("loader", e.loader), f("lease", e.lease), f("busy_ns", e.busy_ns), f("bytes", e.bytes), f("pixels", e.pixels);
+  f("loader", e.loader), f("lease", e.lease), f("busy_ns", e.busy_ns), f("bytes", e.bytes), f("pixels", e.pixels),
+      f("held_ns", e.held_ns);
 }
 template <class F>
 void fields(ChunkFailed& e, F& f) {
@@ -315,7 +318,7 @@ std::string log_lines(int64_t now_ns, const Event& event, const std::vector<Acti
 BalancerOptions options_from_first_line(const std::string& line) {
   const Json json = parse(line);
   if (json.value("penstock_balancer_log", Json()) != Json(kVersion)) {
-    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 3");
+    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 4");
   }
   BalancerOptions options;
   const Json policy = json.value("policy", Json("deadline"));

@@ -25,16 +25,16 @@ LeaseStreamState* LeaseStreamRegistry::find(LeaseStreamId id) {
   return at == streams_.end() ? nullptr : &at->second;
 }
 
-bool LeaseStreamRegistry::reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& weights) {
+bool LeaseStreamRegistry::reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes) {
   if (step < stream.finished_below || stream.finished.count(step) != 0 || stream.steps.count(step) != 0) return false;
   LeaseStreamState::Step& added = stream.steps[step];
   added.left = stream.chunks_of(step);
   added.chunks.resize(static_cast<size_t>(added.left));
   for (int32_t i = 0; i < added.left; ++i) {
     ChunkState& state = added.chunks[static_cast<size_t>(i)];
-    if (!weights.empty()) state.weight = weights[static_cast<size_t>(i)];
+    if (!bytes.empty()) state.bytes = bytes[static_cast<size_t>(i)];
     state.queued = true;
-    stream.waiting.emplace(step, -state.weight, i);
+    stream.waiting.emplace(step, -state.bytes, i);
   }
   rekey(stream);
   return true;
@@ -49,14 +49,14 @@ ChunkState* LeaseStreamRegistry::chunk(LeaseStreamState& stream, int64_t step, i
 void LeaseStreamRegistry::enqueue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state) {
   if (state.queued) return;
   state.queued = true;
-  stream.waiting.emplace(step, -state.weight, chunk);
+  stream.waiting.emplace(step, -state.bytes, chunk);
   rekey(stream);
 }
 
 void LeaseStreamRegistry::dequeue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state) {
   if (!state.queued) return;
   state.queued = false;
-  stream.waiting.erase({step, -state.weight, chunk});
+  stream.waiting.erase({step, -state.bytes, chunk});
   rekey(stream);
 }
 

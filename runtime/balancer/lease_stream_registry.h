@@ -34,17 +34,19 @@ struct ChunkState {
   int64_t first_failed_ns = 0;  // where failures > 0
   int64_t rests_until_ns = -1;  // -1: it does not rest
   int expiries = 0;
-  int64_t weight = 0;
+  int64_t bytes = 0;                // encoded; 0: unknown
   bool compared = false;            // it is to be made twice
   LoaderId holder = 0;              // while leased or sent
   int64_t granted_ns = 0;           // likewise
   int64_t made_ns = 0;              // while sent
+  int64_t held_ns = -1;             // while sent: from the lease's arrival until it was made, by the loader's clock
+  int32_t from_node = -1;           // whose link to the receiver it has to travel; -1: none
   int64_t expires_ns = -1;          // -1: no timer runs
   std::vector<uint64_t> failed_by;  // serials of loaders
 };
 
 struct LeaseStreamState {
-  using WaitKey = std::tuple<int64_t, int64_t, int32_t>;  // step, minus weight, chunk
+  using WaitKey = std::tuple<int64_t, int64_t, int32_t>;  // step, minus bytes, chunk
   // not what the client is blocked on, deadline, client not waiting, served longest ago, id
   using ReadyKey = std::tuple<bool, int64_t, bool, uint64_t, LeaseStreamId>;
 
@@ -57,6 +59,9 @@ struct LeaseStreamState {
   int64_t cursor = 0;
   bool client_waits = false;
   uint64_t last_grant = 0;
+  int64_t moved_ns = 0;   // when it was last granted something, or began to have waiting chunks
+  double mean_bytes = 0;  // of its chunks, as made: encoded
+  double mean_pixels = 0;
   std::map<int64_t, Step> steps;  // reserved and not finished
   int64_t finished_below = 0;
   std::set<int64_t> finished;  // at or above finished_below
@@ -76,10 +81,11 @@ class LeaseStreamRegistry {
   void close(LeaseStreamId id);
   LeaseStreamState* find(LeaseStreamId id);
   std::map<LeaseStreamId, LeaseStreamState>& all() { return streams_; }
+  const std::map<LeaseStreamId, LeaseStreamState>& all() const { return streams_; }
   int32_t live_receivers() const { return static_cast<int32_t>(lease_streams_of_receiver_.size()); }
 
   // Adds the step's chunks as waiting; false where the step is reserved or finished already.
-  bool reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& weights);
+  bool reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes);
   ChunkState* chunk(LeaseStreamState& stream, int64_t step, int32_t chunk);  // null: unknown, or its step is finished
   void enqueue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state);
   void dequeue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state);

@@ -13,11 +13,35 @@ bool erase_lease(std::vector<LeaseKey>& leases, const LeaseKey& lease) {
   return true;
 }
 
+bool erase_lease(std::vector<HeldLease>& leases, const LeaseKey& lease) {
+  return std::erase_if(leases, [&lease](const HeldLease& held) { return held.lease == lease; }) > 0;
+}
+
 bool before(const ReceiverShare& share, ReceiverId receiver) {
   return share.receiver < receiver;
 }
 
 }  // namespace
+
+std::vector<LeaseKey> LoaderState::live_leases() const {
+  std::vector<LeaseKey> live;
+  for (const HeldLease& held : leased) live.push_back(held.lease);
+  live.insert(live.end(), sent.begin(), sent.end());
+  return live;
+}
+
+bool LoaderState::has_leased(const LeaseKey& lease) const {
+  return std::any_of(leased.begin(), leased.end(), [&lease](const HeldLease& held) { return held.lease == lease; });
+}
+
+int64_t LoaderState::ready_ns() const {
+  const auto queue = static_cast<int32_t>(leased.size()) + revoked;
+  if (queue < executors()) return 0;
+  int64_t work_ns = 0;
+  for (const HeldLease& held : leased) work_ns += held.work_ns;
+  if (!leased.empty()) work_ns += work_ns / std::ssize(leased) * revoked;
+  return at_its_speed_ns(std::max<int64_t>(1, work_ns) / executors());
+}
 
 LoaderState& LoaderRegistry::join(const LoaderJoined& joined, int64_t now_ns) {
   LoaderState& loader = loaders_[joined.loader];
@@ -26,6 +50,7 @@ LoaderState& LoaderRegistry::join(const LoaderJoined& joined, int64_t now_ns) {
   loader.depth = joined.depth;
   loader.chunk_buffers = joined.chunk_buffers;
   loader.node = joined.node;
+  loader.executor_class = joined.executor_class;
   loader.last_received_ns = now_ns;
   refresh(loader);
   return loader;
@@ -65,12 +90,16 @@ void LoaderRegistry::drop_if_empty(LoaderState& loader, ReceiverId receiver) {
   if (at->chunk_buffers == 0 && at->leased == 0 && at->revoked.empty()) loader.shares.erase(at);
 }
 
+int32_t LoaderRegistry::quota(const LoaderState& loader) const {
+  const int32_t live = std::max(1, live_receivers_);
+  return (loader.chunk_buffers + live - 1) / live;
+}
+
 bool LoaderRegistry::admits(const LoaderState& loader, ReceiverId receiver) const {
   if (!loader.has_room) return false;
   const ReceiverShare* held = find_share(loader, receiver);
   if (held == nullptr || held->chunk_buffers == 0) return true;  // what was kept free is for it
-  const int32_t live = std::max(1, live_receivers_);
-  if (held->chunk_buffers >= (loader.chunk_buffers + live - 1) / live) return false;
+  if (held->chunk_buffers >= quota(loader)) return false;
   // Keep a chunk buffer for every receiver without one; receivers of an unknown job: one more may always come.
   const int32_t receivers = receivers_of_job_ > 0 ? std::max(receivers_of_job_, receivers_seen_) : receivers_seen_ + 1;
   int32_t reserve = receivers - loader.holders;
@@ -89,13 +118,10 @@ void LoaderRegistry::leave_room(LoaderState& loader) {
 
 void LoaderRegistry::refresh(LoaderState& loader) {
   const int32_t queue = static_cast<int32_t>(loader.leased.size()) + loader.revoked;
-  const bool has_room = queue < loader.depth + loader.ahead && loader.chunk_buffers_used < loader.chunk_buffers &&
-                        !loader.stalled && !loader.given_up && !loader.draining && loader.paused_until_ns == 0;
-  if (!has_room) return leave_room(loader);
-  // Two leases for each executor, so depth / 2 of them work at a time; a chunk waits for the rounds before it.
-  const int32_t rounds = queue / std::max(1, loader.depth / 2) + 1;
-  const LoaderState::RoomKey key{static_cast<int64_t>(rounds * 1e6 / loader.speed.value()), loader.last_grant,
-                                 loader.id};
+  const int32_t most = loader.slow ? loader.executors() : loader.depth + loader.ahead;
+  if (queue >= most || loader.chunk_buffers_used >= loader.chunk_buffers || !loader.usable()) return leave_room(loader);
+  constexpr int64_t kUnit_ns = 1'000'000;
+  const LoaderState::RoomKey key{loader.ready_ns(), loader.at_its_speed_ns(kUnit_ns), loader.last_grant, loader.id};
   if (loader.has_room && key == loader.room_key) return;
   leave_room(loader);
   loader.room_key = key;
@@ -104,7 +130,7 @@ void LoaderRegistry::refresh(LoaderState& loader) {
   room_of_node_[loader.node].insert(key);
 }
 
-void LoaderRegistry::grant(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease, uint64_t grant_number) {
+void LoaderRegistry::grant(LoaderState& loader, ReceiverId receiver, const HeldLease& lease, uint64_t grant_number) {
   loader.leased.push_back(lease);
   ReceiverShare& held = share(loader, receiver);
   ++held.leased;

@@ -1,14 +1,15 @@
 // The balancer's registry of loaders: leases, chunk buffers, quotas, and which loader takes the next chunk.
 //
 //   LoaderRegistry registry;
-//   LoaderState* loader = registry.best(receiver, node, [](const LoaderState& l) { return l.id != holder; });
-//   if (loader != nullptr) registry.grant(*loader, receiver, lease);
+//   LoaderState* loader = registry.best(receiver, node, [](const LoaderState& l) { return l.id != holder; }, finish_ns);
+//   if (loader != nullptr) registry.grant(*loader, receiver, {lease, work_ns}, ++grants);
 //
 // Purpose: everything that invariants 1 and 3 of balancer.h say about depth and chunk buffers stands here and nowhere
 // else. Every change of a loader goes through a member function, which keeps the order of loaders with room up to date.
 // Ownership: pointers stay valid until remove() of that loader. Thread-safety: none; a part of Balancer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -28,9 +29,15 @@ struct ReceiverShare {
   std::vector<LeaseKey> revoked;  // still counted in the loader's depth
 };
 
+// A live lease, and what its chunk is expected to cost an executor of its loader's class, in nanoseconds.
+struct HeldLease {
+  LeaseKey lease;
+  int64_t work_ns = 0;
+};
+
 struct LoaderState {
-  // Expected finish, then served longest ago.
-  using RoomKey = std::tuple<int64_t, uint64_t, LoaderId>;
+  // When it can begin with one chunk more, then the faster one, then served longest ago.
+  using RoomKey = std::tuple<int64_t, int64_t, uint64_t, LoaderId>;
 
   LoaderId id = 0;
   uint64_t serial = 0;  // a loader that joins again is another one
@@ -38,11 +45,12 @@ struct LoaderState {
   int32_t ahead = 0;  // leases besides, whose reads run ahead
   int32_t chunk_buffers = 0;
   int32_t node = 0;
+  int32_t executor_class = 0;
 
   int32_t chunk_buffers_used = 0;
   int32_t holders = 0;  // receivers with a chunk buffer here
   int32_t revoked = 0;
-  std::vector<LeaseKey> leased;       // live, being made; a handful, so searched
+  std::vector<HeldLease> leased;      // live, being made; a handful, so searched
   std::vector<LeaseKey> sent;         // live, made, not accepted yet
   std::vector<ReceiverShare> shares;  // sorted by receiver
 
@@ -53,8 +61,20 @@ struct LoaderState {
   bool stalled = false;
   bool given_up = false;
   bool draining = false;
-  SpeedEstimate speed;
+  SpeedEstimate speed;  // beside its class's mean
+  bool slow = false;    // far below its class's median: it holds no lease that it does not work on
   uint64_t last_grant = 0;
+
+  // Two leases for each executor hide the round trip, so half of them work at a time.
+  int32_t executors() const { return std::max(1, depth / 2); }
+  bool usable() const { return !stalled && !given_up && !draining && paused_until_ns == 0; }
+  int64_t at_its_speed_ns(int64_t work_ns) const {
+    return static_cast<int64_t>(static_cast<double>(work_ns) / speed.value());
+  }
+  std::vector<LeaseKey> live_leases() const;
+  bool has_leased(const LeaseKey& lease) const;
+  // Until one of its executors is free for a chunk that it is granted now.
+  int64_t ready_ns() const;
 
   bool has_room = false;
   RoomKey room_key{};
@@ -76,20 +96,35 @@ class LoaderRegistry {
   // Depth, chunk buffers and quota: may this loader take one more lease for this receiver?
   bool admits(const LoaderState& loader, ReceiverId receiver) const;
 
-  // The loader that should take a chunk for this receiver, among those that `allowed` says yes to; null when none may.
-  template <class Allowed>
-  LoaderState* best(ReceiverId receiver, int32_t node, const Allowed& allowed) {
-    LoaderState* any = first_of(room_, receiver, allowed, INT64_MAX);
-    if (any == nullptr || any->node == node) return any;
-    const auto local_room = room_of_node_.find(node);
-    if (local_room == room_of_node_.end()) return any;
-    // Moving a chunk between nodes is cheap beside making it: locality may cost a quarter of the time, not more.
-    const int64_t finish = std::get<0>(any->room_key);
-    LoaderState* local = first_of(local_room->second, receiver, allowed, finish + finish / 4);
-    return local != nullptr ? local : any;
+  // The loader with room that should take a chunk for this receiver, among those that `allowed` says yes to: the one for
+  // which finish_ns(loader), never below its ready_ns(), is least. Looks at the first few of the node and of all alone,
+  // in the order of room_. Null when none may.
+  template <class Allowed, class Finish>
+  LoaderState* best(ReceiverId receiver, int32_t node, const Allowed& allowed, const Finish& finish_ns) {
+    LoaderState* best = nullptr;
+    int64_t least_ns = INT64_MAX;
+    const auto look = [&](const Room& room) {
+      constexpr int kLooks = 8;
+      int looked = 0;
+      for (const LoaderState::RoomKey& key : room) {
+        if (std::get<0>(key) >= least_ns || looked == kLooks) return;
+        LoaderState& loader = loaders_.find(std::get<3>(key))->second;
+        if (!admits(loader, receiver) || !allowed(loader)) continue;
+        ++looked;
+        const int64_t finish = finish_ns(loader);
+        if (finish < least_ns) best = &loader, least_ns = finish;
+      }
+    };
+    const auto local = room_of_node_.find(node);
+    if (local != room_of_node_.end()) look(local->second);
+    look(room_);
+    return best;
   }
 
-  void grant(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease, uint64_t grant_number);
+  // How many chunk buffers a receiver may have at this loader.
+  int32_t quota(const LoaderState& loader) const;
+
+  void grant(LoaderState& loader, ReceiverId receiver, const HeldLease& lease, uint64_t grant_number);
   // leased -> sent; false: not leased here
   bool made(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease);
   // leased or sent -> gone; its chunk buffer stays used
@@ -97,20 +132,11 @@ class LoaderRegistry {
   void revoke(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease);  // leased -> revoked
   void revoked_answered(LoaderState& loader, const LeaseKey& lease);             // a revoked lease's result came
   void chunk_buffer_freed(LoaderState& loader, ReceiverId receiver);
-  void refresh(LoaderState& loader);  // after a change of ahead, stalled, given_up, draining, paused_until_ns or speed
+  void refresh(LoaderState& loader);  // after a change of ahead, usable(), slow or speed
 
  private:
   using Room = std::set<LoaderState::RoomKey>;
 
-  template <class Allowed>
-  LoaderState* first_of(const Room& room, ReceiverId receiver, const Allowed& allowed, int64_t latest_finish) {
-    for (const LoaderState::RoomKey& key : room) {
-      if (std::get<0>(key) > latest_finish) return nullptr;
-      LoaderState& loader = loaders_.find(std::get<2>(key))->second;
-      if (admits(loader, receiver) && allowed(loader)) return &loader;
-    }
-    return nullptr;
-  }
   ReceiverShare& share(LoaderState& loader, ReceiverId receiver);
   static const ReceiverShare* find_share(const LoaderState& loader, ReceiverId receiver);
   void drop_if_empty(LoaderState& loader, ReceiverId receiver);

@@ -72,7 +72,7 @@ class Coordinator::Impl {
                      back_again(peer);
                      threads_[peer] = std::max(1, m.threads);
                      splits_.loader_joined(peer);
-                     apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer)});
+                     apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer), m.gpus ? 1 : 0});
                      let_some_leave();
                    },
                    [&](const LoaderLeaving& m) {
@@ -86,19 +86,25 @@ class Coordinator::Impl {
                    [&](const OpenSplit& m) { open_split(peer, m); },
                    [&](const SplitClosed& m) { close_split(peer, m); },
                    [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
+                   [&](const SizesTold& m) { splits_.sizes_told(peer, m); },
                    [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
                    [&](const BatchBufferFree& m) {
                      if (waits(m.stream, m)) return;
-                     if (streams_.count(m.stream) != 0) apply(BatchBufferReserved{m.stream, m.step});
+                     if (streams_.count(m.stream) != 0) {
+                       apply(BatchBufferReserved{m.stream, m.step, chunk_bytes(m.stream, m.step)});
+                     }
                    },
                    [&](const CursorAt& m) {
                      if (waits(m.stream, m)) return;
-                     if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
+                     if (streams_.count(m.stream) == 0) return;
+                     auto& batches = streams_.at(m.stream).batches;
+                     batches.erase(batches.begin(), batches.lower_bound(m.cursor));
+                     apply(CursorMoved{m.stream, m.cursor, m.waiting});
                    },
                    [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
                    [&](const ProgramsAt& m) { programs_at(peer, m.living); },
                    [&](const ChunkDone& m) {
-                     apply(ChunkProduced{peer, m.lease, m.busy_ns, m.bytes, m.pixels});
+                     apply(ChunkProduced{peer, m.lease, m.busy_ns, m.bytes, m.pixels, m.held_ns});
                    },
                    [&](const ChunkUndone& m) {
                      apply(ChunkFailed{peer, m.lease, m.reason});
@@ -272,7 +278,8 @@ class Coordinator::Impl {
     int32_t chunk_samples = 1;
     int32_t gpu_reader = 0;
     std::shared_ptr<const Plan> plan;
-    int32_t of_replicas = 0;  // the plan is this replica's alone; 0: it is that of all
+    std::map<int64_t, BatchPlan> batches;  // of the steps that are being made
+    int32_t of_replicas = 0;               // the plan is this replica's alone; 0: it is that of all
   };
 
   int node_of(PeerId peer) const {
@@ -433,6 +440,7 @@ class Coordinator::Impl {
     opened.steps = steps;
     opened.chunks_per_step = pieces(0);
     opened.chunks_last_step = pieces(steps - 1);
+    opened.payload_bytes = split.prepared.sample_bytes * stream.chunk_samples;
     send_(receiver, LeaseStreamReady{m.stream, stream.chunk_samples});
     streams_[m.stream] = std::move(stream);
     apply(opened);
@@ -477,13 +485,35 @@ class Coordinator::Impl {
     }
   }
 
+  // Made once for all chunks of a step; kept until the program has taken it.
+  static const BatchPlan& batch_of(Stream& stream, int64_t step) {
+    const auto known = stream.batches.find(step);
+    if (known != stream.batches.end()) return known->second;
+    const bool own = stream.of_replicas > 0;
+    BatchPlan batch = stream.plan->batch(step, own ? 0 : stream.replica);
+    if (own) globalize(batch, stream.replica, stream.of_replicas);
+    return stream.batches.emplace(step, std::move(batch)).first->second;
+  }
+
+  // Empty where the loaders know nothing of the samples' sizes, or not yet.
+  std::vector<int64_t> chunk_bytes(LeaseStreamId id, int64_t step) {
+    Stream& stream = streams_.at(id);
+    const OpenedSplit* split = splits_.find(stream.fingerprint);
+    if (split == nullptr || split->sizes.empty() || step < 0 || step >= stream.plan->steps()) return {};
+    const BatchPlan& batch = batch_of(stream, step);
+    std::vector<int64_t> bytes;
+    for (size_t row = 0; row < batch.size(); ++row) {
+      if (row % static_cast<size_t>(stream.chunk_samples) == 0) bytes.push_back(0);
+      bytes.back() += split->sizes.bytes_of(batch[row].index);
+    }
+    return bytes;
+  }
+
   void grant(const Grant& a) {
     const auto it = streams_.find(a.lease.stream);
     if (it == streams_.end()) return;
-    const Stream& stream = it->second;
-    const bool own = stream.of_replicas > 0;
-    BatchPlan batch = stream.plan->batch(a.lease.step, own ? 0 : stream.replica);
-    if (own) globalize(batch, stream.replica, stream.of_replicas);
+    Stream& stream = it->second;
+    const BatchPlan& batch = batch_of(stream, a.lease.step);
     LeaseGranted lease;
     lease.lease = a.lease;
     lease.fingerprint = stream.fingerprint;

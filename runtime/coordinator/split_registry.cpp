@@ -79,6 +79,31 @@ void SplitRegistry::prepare_at(PeerId loader, Split& split) {
   send_(loader, PrepareSplit{split.fingerprint, split.json, split.opened.max_chunk_samples, split.like});
 }
 
+// The next part: one that a loader answers within a millisecond.
+void SplitRegistry::ask_sizes(Split& split, PeerId loader) {
+  constexpr int32_t kPart = 1 << 15;
+  split.sizes_from = -1;
+  const int64_t left = split.opened.prepared.dataset_size - split.sizes_until;
+  if (left <= 0) return;
+  split.sizes_from = loader;
+  const auto part = static_cast<int32_t>(std::min<int64_t>(left, kPart));
+  send_(loader, SizesAsked{split.fingerprint, split.sizes_until, part});
+  split.sizes_until += part;
+}
+
+void SplitRegistry::sizes_told(PeerId loader, const SizesTold& m) {
+  const auto it = splits_.find(m.fingerprint);
+  if (it == splits_.end() || it->second.sizes_from != loader) return;
+  Split& split = it->second;
+  const int64_t size = split.opened.prepared.dataset_size;
+  if (m.codes.empty() || m.first < 0 || m.first > size - std::ssize(m.codes)) {  // it knows nothing of them
+    split.sizes_from = -1;
+    return;
+  }
+  split.opened.sizes.set(m.first, m.codes);
+  ask_sizes(split, loader);
+}
+
 void SplitRegistry::prepare_everywhere(Split& split) {
   for (const PeerId loader : living_) prepare_at(loader, split);
 }
@@ -177,6 +202,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   } else if (!split.known) {
     split.known = true;
     split.opened.prepared = m;
+    ask_sizes(split, loader);
   } else if (m.dataset_fingerprint != split.opened.prepared.dataset_fingerprint) {
     split.failed = true;
     split.problem = m;

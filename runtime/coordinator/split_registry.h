@@ -35,6 +35,7 @@
 #include "runtime/job/job.h"
 #include "runtime/job/sampler_file.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/protocol/sample_sizes.h"
 
 namespace penstock {
 
@@ -62,6 +63,7 @@ struct OpenedSplit {
   int32_t num_replicas = 1;
   int32_t max_chunk_samples = 1;
   PlanCache plans;
+  SampleSizes sizes;
 };
 
 class SplitRegistry {
@@ -78,6 +80,7 @@ class SplitRegistry {
   void open(const Opening& opening, size_t program_number, const OpenSplit& m, SplitAsked asked);
   void close(const Opening& opening);
   void prepared(PeerId loader, const SplitPrepared& m);
+  void sizes_told(PeerId loader, const SizesTold& m);
   void loader_joined(PeerId loader);
   void loader_lost(PeerId loader);
   OpenedSplit* find(Fingerprint fingerprint);
@@ -102,6 +105,8 @@ class SplitRegistry {
     std::set<PeerId> waiting_for;  // loaders that have not answered PrepareSplit
     std::set<Opening> waiting;     // for an answer
     std::set<Opening> open_at;     // those who have it open, or asked for it
+    PeerId sizes_from = -1;        // who is asked for samples' sizes; -1: nobody, or all was said
+    int64_t sizes_until = 0;       // so many samples have been asked of
     bool known = false;            // the dataset's size is
     bool failed = false;
     SplitPrepared problem;
@@ -116,6 +121,7 @@ class SplitRegistry {
 
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
+  void ask_sizes(Split& split, PeerId loader);
   Split* newest(Fingerprint described);
   Fingerprint& looked_for(PeerId receiver, const LookKey& key);
   Split& choose(Fingerprint& looked, const OpenSplit& m, SplitAsked& asked);

@@ -34,6 +34,7 @@ class CachedSource final : public Source {
   bool labelled() const override { return source_->labelled(); }
   const std::vector<std::string>& class_names() const override { return source_->class_names(); }
   int64_t encoded_size(int64_t index) const override { return source_->encoded_size(index); }
+  int64_t known_size(int64_t index) const override { return source_->known_size(index); }
   SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override { return source_->read(index, bytes); }
   SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;

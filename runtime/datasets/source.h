@@ -98,6 +98,8 @@ class Source {
 
   // Bytes that read() will give: what the balancer's cost model goes by. May touch the disk the first time.
   virtual int64_t encoded_size(int64_t index) const = 0;
+  // The same, where it is known without touching a disk; 0: it is not.
+  virtual int64_t known_size(int64_t index) const { return (void)index, 0; }
 
   // Makes `bytes` the encoded image; empty where the status is bad.
   virtual SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const = 0;

@@ -27,6 +27,7 @@ class TabulatedSource : public Source {
   bool labelled() const override { return table_.facts().labelled; }
   const std::vector<std::string>& class_names() const override { return table_.facts().classes; }
   int64_t encoded_size(int64_t index) const override;
+  int64_t known_size(int64_t index) const override { return encoded_size(index); }
   Sum128 fingerprint() const override { return table_.fingerprint(); }
 
   const SampleTable& table() const noexcept { return table_; }

@@ -38,6 +38,7 @@ struct ChunkWork {
   std::shared_ptr<const SplitContext> split;
   ChunkBufferRef chunk_buffer;
   uint64_t reads = 0;           // ReadAhead's ticket
+  Nanoseconds leased_ns = -1;   // when the lease came; -1: it waited for its split
   std::byte* memory = nullptr;  // of the chunk buffer; laid out by chunk_layout(split->fields(), lease.samples.size())
 
   // How to make sample `i` where it is none of the split's source; may be called again for the same. Empty: as

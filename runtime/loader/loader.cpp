@@ -254,8 +254,8 @@ class Loader::Impl {
 
   void join() {
     // A chunk that a GPU has keeps no thread busy.
-    send(LoaderHello{options_.chunk_buffers, lease_depth(options_.threads) + in_flight_, options_.threads,
-                     incarnation_});
+    send(LoaderHello{options_.chunk_buffers, lease_depth(options_.threads) + in_flight_, options_.threads, incarnation_,
+                     in_flight_ > 0});
   }
   void given_up(const GivenUp& m) {
     if (m.incarnation <= incarnation_) return;
@@ -298,9 +298,13 @@ class Loader::Impl {
   void handle_message(PeerId peer, ControlMessage message) {
     std::visit(overloaded{
                    [&](PrepareSplit& m) { splits_.prepare(m); },
+                   [&](SizesAsked& m) { splits_.tell_sizes(m); },
                    [&](SplitClosed& m) { splits_.close(m); },
                    [&](LeaseGranted& m) {
-                     if (auto work = splits_.lease(std::move(m))) begin(std::move(work));
+                     auto work = splits_.lease(std::move(m));
+                     if (!work) return;
+                     work->leased_ns = clock_.now();
+                     begin(std::move(work));
                    },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
                    [&](GivenUp& m) { given_up(m); },
@@ -391,7 +395,8 @@ class Loader::Impl {
     sent_bytes_ += static_cast<int64_t>(bytes);
     leases_in_transit_.made(work->busy_ns);
     endpoint_->send_chunk(work->lease.receiver, encode_envelope(header, work->records), work->chunk_buffer, bytes);
-    send(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
+    const Nanoseconds held_ns = work->leased_ns < 0 ? -1 : clock_.now() - work->leased_ns;
+    send(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels, held_ns});
   }
 
   void beat() {

@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/loader/loader.h"
 #include "runtime/protocol/chunk.h"
+#include "runtime/protocol/sample_sizes.h"
 #include "runtime/sample/split_fields.h"
 
 namespace penstock {
@@ -103,6 +104,21 @@ void LoaderSplits::share_memory() {
   ahead_.set_memory(shares.read_ahead);
   if (learned_) learned_->set_limit(shares.learned);
   large_->set_limit(shares.large);
+}
+
+void LoaderSplits::tell_sizes(const SizesAsked& m) {
+  const auto split = splits_.find(m.fingerprint);
+  if (split == splits_.end() || !split->second.context) return;
+  const Source& source = split->second.context->source();
+  SizesTold told{m.fingerprint, m.first, {}};
+  bool any = false;
+  const int64_t end = std::min(source.size(), m.first + m.samples);
+  for (int64_t index = m.first; index < end; ++index) {
+    told.codes += static_cast<char>(size_code(source.known_size(index)));
+    any = any || told.codes.back() != 0;
+  }
+  if (!any) told.codes.clear();
+  send(told);
 }
 
 void LoaderSplits::prepare(const PrepareSplit& m) {
@@ -209,6 +225,9 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
   fresh.answer.dataset_fingerprint = source.fingerprint().hex();
   fresh.answer.classes = source.class_names();
   fresh.answer.labelled = source.labelled();
+  for (const FieldSpec& field : fresh.context->fields()) {
+    fresh.answer.sample_bytes += static_cast<int64_t>(field.bytes_per_sample());
+  }
   const auto extras = extra_fields(fresh.context->fields());
   fresh.answer.extra_fields.assign(extras.begin(), extras.end());
 }

@@ -66,6 +66,7 @@ class LoaderSplits {
   ~LoaderSplits();
 
   void prepare(const PrepareSplit& m);
+  void tell_sizes(const SizesAsked& m);
   void close(const SplitClosed& m);
   // As if each were closed, and no lease waited for one: this loader was given up. Chunk buffers that are out stay so
   // until they come home, of which the coordinator hears nothing.

@@ -12,7 +12,7 @@ namespace {
 
 // Every message is the list of its members: written, read and kept in step in one place.
 auto members(LoaderHello& m) {
-  return std::tie(m.chunk_buffers, m.depth, m.threads, m.incarnation);
+  return std::tie(m.chunk_buffers, m.depth, m.threads, m.incarnation, m.gpus);
 }
 auto members(Alive&) {
   return std::tie();
@@ -22,7 +22,13 @@ auto members(PrepareSplit& m) {
 }
 auto members(SplitPrepared& m) {
   return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled,
-                  m.same, m.error_kind, m.error, m.remedy);
+                  m.sample_bytes, m.same, m.error_kind, m.error, m.remedy);
+}
+auto members(SizesAsked& m) {
+  return std::tie(m.fingerprint, m.first, m.samples);
+}
+auto members(SizesTold& m) {
+  return std::tie(m.fingerprint, m.first, m.codes);
 }
 auto members(OpenSplit& m) {
   return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening, m.split);
@@ -60,7 +66,7 @@ auto members(LeaseRevoked& m) {
   return std::tie(m.lease);
 }
 auto members(ChunkDone& m) {
-  return std::tie(m.lease, m.busy_ns, m.bytes, m.pixels);
+  return std::tie(m.lease, m.busy_ns, m.bytes, m.pixels, m.held_ns);
 }
 auto members(ChunkUndone& m) {
   return std::tie(m.lease, m.reason);

@@ -32,6 +32,7 @@
 //   t. C -> L  GivenUp                     silent for too long; when it hears of that it drops its work and says
 //                                          LoaderHello again, as its next incarnation
 //   u. R -> C  ChunkDamaged, LoaderDamaged what came from a loader and is no use
+//   w. C -> L  SizesAsked, L -> C SizesTold  what samples weigh, for the balancer; after SplitPrepared, a part at a time
 //   v. L -> C  LoaderLeaving               it is to go (SIGTERM): the coordinator grants it nothing more, says Leave when
 //                                          it holds nothing, and Goodbye to it alone when it has reported
 //   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
@@ -63,6 +64,7 @@ struct LoaderHello {
   int32_t depth = 0;
   int32_t threads = 0;
   int32_t incarnation = 0;
+  bool gpus = false;  // beside its threads
 };
 struct Alive {};
 // `like`: a split of the same description that the loader has open. Where its files are as they were, the answer is
@@ -79,12 +81,25 @@ struct SplitPrepared {
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
-  FieldTable extra_fields;  // of a sample, after image and label
-  bool labelled = true;     // false: the label is 0 everywhere, and no program shall see it
-  bool same = false;        // as PrepareSplit::like: the rest is empty
-  int32_t error_kind = 0;   // ErrorKind, where not good
+  FieldTable extra_fields;   // of a sample, after image and label
+  bool labelled = true;      // false: the label is 0 everywhere, and no program shall see it
+  int64_t sample_bytes = 0;  // of one sample in a chunk, as it travels
+  bool same = false;         // as PrepareSplit::like: the rest is empty
+  int32_t error_kind = 0;    // ErrorKind, where not good
   std::string error;
   std::string remedy;
+};
+// C -> L, to one of those that have the split open: what the source knows of some samples' encoded sizes without looking
+// at a disk. L -> C: a code for each (sample_sizes.h); none: it knows nothing of them.
+struct SizesAsked {
+  Fingerprint fingerprint = 0;
+  int64_t first = 0;
+  int32_t samples = 0;
+};
+struct SizesTold {
+  Fingerprint fingerprint = 0;
+  int64_t first = 0;
+  std::string codes;
 };
 // `program` and `opening` count at the receiver: programs that it fed, and how often this one opened the split's name.
 struct OpenSplit {
@@ -167,6 +182,7 @@ struct ChunkDone {
   int64_t busy_ns = 0;
   int64_t bytes = 0;
   int64_t pixels = 0;
+  int64_t held_ns = -1;  // from the lease's arrival until the chunk was sent; -1: unknown
 };
 struct ChunkUndone {
   LeaseKey lease;
@@ -288,7 +304,7 @@ using ControlMessages =
                  LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
                  Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
                  BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied, GivenUp,
-                 ChunkDamaged, LoaderDamaged, LoaderLeaving>;
+                 ChunkDamaged, LoaderDamaged, LoaderLeaving, SizesAsked, SizesTold>;
 
 // One of them. Copied, moved and destroyed by functions of messages.cpp: for this many kinds the compiler writes
 // thousands of small functions, in every file that would have them inline.

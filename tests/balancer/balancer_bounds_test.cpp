@@ -8,10 +8,17 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <deque>
 #include <functional>
 #include <queue>
 #include <random>
+#include <set>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
@@ -20,9 +27,12 @@ namespace penstock {
 namespace {
 
 struct Instance {
-  std::vector<int64_t> work;   // in units
-  std::vector<int64_t> speed;  // in units per millisecond
-  int64_t streams = 1;         // the chunks are dealt out to streams of one receiver
+  std::vector<int64_t> work;        // in units
+  std::vector<int64_t> speed;       // in units per millisecond
+  int64_t streams = 1;              // the chunks are dealt out to streams of one receiver
+  std::vector<int64_t> guess = {};  // what is said of `work` beforehand; empty: the truth
+  int64_t freezes = -1;             // the loader that makes nothing more
+  int64_t freezes_at_ns = 0;
 };
 
 struct Outcome {
@@ -32,7 +42,7 @@ struct Outcome {
   size_t chunks = 0;
 };
 
-Outcome run(const Instance& instance, bool send_weights) {
+Outcome run(const Instance& instance, bool say_bytes, int32_t depth = 1) {
   BalancerOptions options;
   options.receivers = 1;
   Balancer balancer(options);
@@ -45,42 +55,62 @@ Outcome run(const Instance& instance, bool send_weights) {
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> finishes;
   Outcome outcome;
   int64_t now = 0, sequence = 0;
+  std::vector<int64_t> free_at_of(instance.speed.size(), 0);
   const auto work_of = [&](const LeaseKey& lease) {
     return instance.work[static_cast<size_t>(lease.chunk * instance.streams) + lease.stream];
   };
   const auto post = [&](const Event& event) {
     for (const Action& action : balancer.step(now, event)) {
-      const Grant& grant = std::get<Grant>(action);
-      const int64_t busy = work_of(grant.lease) * 1'000'000 / instance.speed[static_cast<size_t>(grant.loader)];
-      finishes.push({now + busy, ++sequence, grant});
+      const auto* granted = std::get_if<Grant>(&action);
+      if (granted == nullptr) continue;  // a lease that went on to somebody else is revoked
+      const Grant& grant = *granted;
+      int64_t& free_at = free_at_of[static_cast<size_t>(grant.loader)];
+      free_at =
+          std::max(free_at, now) + work_of(grant.lease) * 1'000'000 / instance.speed[static_cast<size_t>(grant.loader)];
+      const bool never = grant.loader == instance.freezes && free_at >= instance.freezes_at_ns;
+      if (!never) finishes.push({free_at, ++sequence, grant});
     }
   };
   const int64_t count = static_cast<int64_t>(instance.work.size());
   for (int64_t s = 0; s < instance.streams; ++s) {
-    std::vector<int64_t> weights;
-    for (int64_t i = s; i < count; i += instance.streams) weights.push_back(instance.work[static_cast<size_t>(i)]);
-    const int32_t chunks = static_cast<int32_t>(weights.size());
+    std::vector<int64_t> bytes;
+    const std::vector<int64_t>& said = instance.guess.empty() ? instance.work : instance.guess;
+    for (int64_t i = s; i < count; i += instance.streams) bytes.push_back(said[static_cast<size_t>(i)] * 1000);
+    const int32_t chunks = static_cast<int32_t>(bytes.size());
     post(LeaseStreamOpened{static_cast<LeaseStreamId>(s), 0, 0, 0, 1, chunks, chunks});
-    if (!send_weights) weights.clear();
-    post(BatchBufferReserved{static_cast<LeaseStreamId>(s), 0, weights});
+    if (!say_bytes) bytes.clear();
+    post(BatchBufferReserved{static_cast<LeaseStreamId>(s), 0, bytes});
   }
   for (size_t i = 0; i < instance.speed.size(); ++i) {
-    post(LoaderJoined{static_cast<LoaderId>(i), 1, 1 << 20, 0});
+    post(LoaderJoined{static_cast<LoaderId>(i), depth, 1 << 20, 0});
   }
-  while (!finishes.empty()) {
+  constexpr int64_t kTick_ns = 50'000'000;
+  int64_t next_tick = kTick_ns;
+  std::set<std::pair<uint64_t, int32_t>> made;
+  while (made.size() < instance.work.size()) {
+    if (instance.freezes >= 0 && (finishes.empty() || finishes.top().at > next_tick)) {
+      now = next_tick;
+      next_tick += kTick_ns;
+      for (size_t i = 0; i < instance.speed.size(); ++i) {
+        if (static_cast<int64_t>(i) != instance.freezes) post(LoaderAlive{static_cast<LoaderId>(i)});
+      }
+      post(Tick{});
+      continue;
+    }
     const Finish finish = finishes.top();
     finishes.pop();
     now = finish.at;
+    made.emplace(finish.grant.lease.stream, finish.grant.lease.chunk);
     const int64_t work = work_of(finish.grant.lease);
     outcome.last_work = static_cast<double>(work);
     outcome.last_speed = static_cast<double>(instance.speed[static_cast<size_t>(finish.grant.loader)]) / 1e6;
     outcome.makespan_ns = static_cast<double>(now);
-    ++outcome.chunks;
     post(ChunkProduced{finish.grant.loader, finish.grant.lease,
                        work * 1'000'000 / instance.speed[static_cast<size_t>(finish.grant.loader)], work * 1000, work});
     post(ChunkAccepted{finish.grant.lease});
     post(ChunkBufferFreed{finish.grant.loader, 0});
   }
+  outcome.chunks = made.size();
   return outcome;
 }
 
@@ -135,24 +165,165 @@ TEST_CASE("pulling keeps its bound on 10,000 random instances, whatever the cost
   CHECK(worst > 0.99);  // the bound is met by some: the test looks at something
 }
 
-TEST_CASE("with 100 chunks a loader, speeds up to 4:1 and costs up to 3:1, C is within 2 % of the lower bound") {
-  const uint64_t seed = 77;
-  MESSAGE("seed " << seed);
-  std::mt19937_64 random(seed);
-  double worst = 0;
-  for (int i = 0; i < 300; ++i) {
-    CAPTURE(i);
-    Instance instance;
-    const size_t loaders = 2 + random() % 30;
-    for (size_t k = 0; k < loaders; ++k) instance.speed.push_back(static_cast<int64_t>(1000 + random() % 3001));
-    for (size_t k = 0; k < 100 * loaders; ++k) {
-      instance.work.push_back(static_cast<int64_t>(1'000'000 + random() % 2'000'001));
+// ---- beside other policies --------------------------------------------------------------------------------------
+
+enum class Kind { uniform, heavy_tailed, frozen };
+constexpr std::array<const char*, 3> kKindNames = {
+    "costs to 3:1, speeds to 4:1", "Pareto 1.5, 4:1, costs guessed to 20 %", "one executor frozen midway"};
+constexpr std::array<double, 3> kMost = {1.02, 1.05, 1.10};
+
+// 100 chunks an executor, each of some 20 ms.
+Instance instance_of(Kind kind, std::mt19937_64& random) {
+  Instance instance;
+  const size_t loaders = (kind == Kind::frozen ? 3 : 2) + random() % 7;
+  for (size_t k = 0; k < loaders; ++k) instance.speed.push_back(static_cast<int64_t>(1000 + random() % 3001));
+  std::uniform_real_distribution<double> draw(0, 1);
+  for (size_t k = 0; k < 100 * loaders; ++k) {
+    double work = 20'000 + 40'000 * draw(random);
+    if (kind == Kind::heavy_tailed) {  // truncated at 30 times its least value
+      work = 20'000 * std::min(30.0, std::pow(1 - draw(random), -1 / 1.5));
     }
-    const double ratio = run(instance, true).makespan_ns / lower_bound_ns(instance);
-    REQUIRE(ratio <= 1.02);
-    worst = std::max(worst, ratio);
+    instance.work.push_back(static_cast<int64_t>(work));
+    const double error = kind == Kind::heavy_tailed ? 0.8 + 0.4 * draw(random) : 1;
+    instance.guess.push_back(static_cast<int64_t>(work * error));
   }
-  MESSAGE("worst C / LB " << worst);
+  if (kind == Kind::frozen) {
+    instance.freezes = static_cast<int64_t>(random() % loaders);
+    instance.freezes_at_ns = static_cast<int64_t>(sum(instance.work) / sum(instance.speed) * 1e6 / 2);
+  }
+  return instance;
+}
+
+// With what the frozen one makes until then, of the chunks that it ends.
+double lower_bound_of(const Instance& instance) {
+  if (instance.freezes < 0) return lower_bound_ns(instance);
+  const double all = sum(instance.speed) / 1e6;
+  const double frozen = static_cast<double>(instance.speed[static_cast<size_t>(instance.freezes)]) / 1e6;
+  return (sum(instance.work) - frozen * static_cast<double>(instance.freezes_at_ns)) / (all - frozen);
+}
+
+enum class Other { fixed, round_robin, shortest_queue, two_choices };
+constexpr std::array<const char*, 4> kOtherNames = {"static", "round robin", "join shortest queue", "power of two"};
+
+// Two chunks an executor are out at a time, as they are here; each that is made lets the next one out. Static: each
+// executor has its hundredth part from the beginning. A frozen executor makes nothing more, and what it holds is taken
+// from it 250 ms later, by somebody who knows.
+double makespan_of(Other policy, const Instance& instance, std::mt19937_64& random) {
+  const size_t loaders = instance.speed.size();
+  std::vector<std::deque<size_t>> queues(loaders);
+  std::vector<int64_t> busy_until(loaders, -1);
+  std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>, std::greater<>> finishes;
+  constexpr int64_t kNoticed_ns = 250'000'000;
+  size_t next = 0, turn = 0;
+  int64_t now = 0;
+  bool gone = false;
+  std::vector<size_t> orphans;
+  const auto frozen = [&](size_t l) {
+    return instance.freezes == static_cast<int64_t>(l) && now >= instance.freezes_at_ns;
+  };
+  const auto begin = [&](size_t l) {
+    if (queues[l].empty() || busy_until[l] >= 0 || frozen(l)) return;
+    const int64_t takes = instance.work[queues[l].front()] * 1'000'000 / instance.speed[l];
+    busy_until[l] = now + takes;
+    finishes.emplace(now + takes, l);
+  };
+  const auto choose = [&](size_t chunk) {
+    const auto open = [&](size_t l) { return !gone || static_cast<int64_t>(l) != instance.freezes; };
+    size_t pick = 0;
+    do {
+      pick = policy == Other::fixed ? chunk / 100 : turn++ % loaders;
+      if (policy == Other::two_choices) pick = random() % loaders;
+      if (policy == Other::fixed && !open(pick)) pick = turn++ % loaders;
+    } while (!open(pick));
+    if (policy == Other::shortest_queue || policy == Other::two_choices) {
+      for (size_t l = 0; l < loaders; ++l) {
+        const size_t other = policy == Other::two_choices ? random() % loaders : l;
+        if (open(other) && queues[other].size() < queues[pick].size()) pick = other;
+        if (policy == Other::two_choices) break;
+      }
+    }
+    queues[pick].push_back(chunk);
+    begin(pick);
+  };
+  const auto let_out = [&] {
+    if (!orphans.empty()) {
+      choose(orphans.back());
+      orphans.pop_back();
+    } else if (next < instance.work.size()) {
+      choose(next++);
+    }
+  };
+  const size_t first = policy == Other::fixed ? instance.work.size() : 2 * loaders;
+  for (size_t k = 0; k < first; ++k) let_out();
+  int64_t last = 0;
+  const auto notice = [&] {
+    gone = true;
+    const auto f = static_cast<size_t>(instance.freezes);
+    orphans.insert(orphans.end(), queues[f].begin(), queues[f].end());
+    const size_t taken = queues[f].size();
+    queues[f].clear();
+    for (size_t k = 0; k < taken; ++k) let_out();
+  };
+  while (!finishes.empty() || (instance.freezes >= 0 && !gone)) {
+    const int64_t noticed_at = instance.freezes_at_ns + kNoticed_ns;
+    if (instance.freezes >= 0 && !gone && (finishes.empty() || finishes.top().first >= noticed_at)) {
+      now = noticed_at;
+      notice();
+      continue;
+    }
+    const auto [at, l] = finishes.top();
+    finishes.pop();
+    now = at;
+    if (frozen(l)) continue;
+    queues[l].pop_front();
+    busy_until[l] = -1;
+    last = now;
+    begin(l);
+    let_out();
+  }
+  return static_cast<double>(last);
+}
+
+TEST_CASE("100 chunks an executor: within 2 % of the lower bound, 5 % with heavy tails, 10 % with one frozen midway") {
+  const uint64_t seed = 77;
+  const int count = std::getenv("PENSTOCK_FULL") != nullptr ? 100'000 : 900;
+  MESSAGE("seed " << seed << ", " << count << " instances");
+  std::mt19937_64 random(seed);
+  struct Ratios {
+    double worst = 0, sum = 0;
+    int64_t count = 0, lost = 0;
+    void add(double ratio, double ours) {
+      worst = std::max(worst, ratio), sum += ratio, ++count;
+      if (ratio < ours) ++lost;
+    }
+  };
+  std::array<std::array<Ratios, 5>, 3> table;
+  for (int i = 0; i < count; ++i) {
+    CAPTURE(i);
+    const auto kind = static_cast<size_t>(i % 3);
+    const Instance instance = instance_of(static_cast<Kind>(kind), random);
+    const Outcome outcome = run(instance, true, 2);
+    REQUIRE(outcome.chunks == instance.work.size());
+    const double bound = lower_bound_of(instance);
+    const double ratio = outcome.makespan_ns / bound;
+    CHECK(ratio <= kMost[kind]);
+    CHECK(ratio >= 1 - 1e-6);
+    table[kind][4].add(ratio, ratio);
+    for (size_t p = 0; p < kOtherNames.size(); ++p) {
+      table[kind][p].add(makespan_of(static_cast<Other>(p), instance, random) / bound, ratio);
+    }
+  }
+  for (size_t kind = 0; kind < table.size(); ++kind) {
+    const Ratios& ours = table[kind][4];
+    MESSAGE(std::string(kKindNames[kind])
+            << ": balancer mean " << ours.sum / static_cast<double>(ours.count) << ", worst " << ours.worst);
+    for (size_t p = 0; p < kOtherNames.size(); ++p) {
+      const Ratios& other = table[kind][p];
+      MESSAGE("    " << std::string(kOtherNames[p]) << " mean " << other.sum / static_cast<double>(other.count)
+                     << ", worst " << other.worst << ", better than the balancer in " << other.lost << " of "
+                     << other.count);
+    }
+  }
 }
 
 }  // namespace

@@ -559,7 +559,7 @@ class World {
          ++receiver.next_batch_buffer) {
       BatchBufferReserved reserved{receiver.stream.stream, receiver.next_batch_buffer, {}};
       if (chance(50))
-        reserved.weights.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
+        reserved.chunk_bytes.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
       report(p, reserved);
       if (chance(5)) report(p, reserved);  // said twice
     }

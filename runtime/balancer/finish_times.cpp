@@ -1,0 +1,113 @@
+#include "runtime/balancer/finish_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+
+namespace {
+
+constexpr int64_t kUnknownWork_ns = 1'000'000;  // before any chunk was made
+constexpr double kNewest = 0.05;                // weight of the newest chunk in a mean
+constexpr int64_t kFewestSamples = 8;           // of a loader, before its speed says something
+constexpr double kSlowFactor = 3;
+constexpr double kNotSlowFactor = 2;
+
+void mean(double& of, int64_t newest) {
+  const auto value = static_cast<double>(newest);
+  of = of == 0 ? value : of + kNewest * (value - of);
+}
+
+}  // namespace
+
+void FinishTimes::opened(LeaseStreamState& stream) const {
+  stream.mean_bytes = mean_bytes_;
+  stream.mean_pixels = mean_pixels_;
+}
+
+void FinishTimes::produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event) {
+  CostModel& model = models_[index_of(loader.executor_class)];
+  loader.speed.observe(model.predict_ns(event.bytes, event.pixels), event.busy_ns);
+  model.observe(event.bytes, event.pixels, event.busy_ns);
+  mean(mean_bytes_, event.bytes), mean(mean_pixels_, event.pixels);
+  if (stream != nullptr) mean(stream->mean_bytes, event.bytes), mean(stream->mean_pixels, event.pixels);
+}
+
+int64_t FinishTimes::work_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const {
+  const CostModel& its = model(loader.executor_class);
+  if (its.samples() == 0) return kUnknownWork_ns;
+  const double bytes = chunk.bytes > 0 ? static_cast<double>(chunk.bytes) : stream.mean_bytes;
+  const double pixels = stream.mean_bytes > 0 ? stream.mean_pixels * (bytes / stream.mean_bytes) : stream.mean_pixels;
+  const double ns = its.predict_ns(static_cast<int64_t>(bytes), static_cast<int64_t>(pixels));
+  return std::max<int64_t>(1, static_cast<int64_t>(ns));
+}
+
+int64_t FinishTimes::link_ns(const LoaderState& loader, const LeaseStreamState& stream, int64_t now_ns) const {
+  return links.expected_ns({loader.node, stream.opened.node}, stream.opened.payload_bytes, now_ns);
+}
+
+int64_t FinishTimes::finish_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
+                               int64_t now_ns) const {
+  const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, chunk));
+  const int64_t at_home_ns = loader.ready_ns() + own_ns;
+  return loader.node == stream.opened.node ? at_home_ns : at_home_ns + own_ns / 4 + link_ns(loader, stream, now_ns);
+}
+
+int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
+                                    const LoaderRegistry& loaders, const LeaseStreamRegistry& streams,
+                                    int64_t now_ns) const {
+  const auto is_near = [&](const LoaderState& l, int64_t own_ns) {
+    return l.node == stream.opened.node || link_ns(l, stream, now_ns) <= own_ns / 4;
+  };
+  const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, first));
+  if (!loader.slow && is_near(loader, own_ns)) return 0;
+
+  double chunks_per_ns = 0;
+  int64_t least_ns = INT64_MAX;
+  for (const auto& [id, other] : loaders.all()) {
+    if (id == loader.id || other.slow || !other.usable()) continue;
+    const int64_t its_ns = std::max<int64_t>(1, other.at_its_speed_ns(work_ns(other, stream, first)));
+    if (!is_near(other, its_ns)) continue;
+    chunks_per_ns +=
+        static_cast<double>(std::min(other.executors(), loaders.quota(other))) / static_cast<double>(its_ns);
+    least_ns = std::min(least_ns, other.ready_ns() + its_ns);
+  }
+  if (chunks_per_ns == 0) return 0;
+  const int64_t finish = finish_ns(loader, stream, first, now_ns);
+  if (finish <= 2 * least_ns) return 0;
+  // The near loaders serve the node's other lease streams by turns.
+  int64_t sharing = 0;
+  for (const auto& [id, other] : streams.all()) {
+    if (other.opened.node == stream.opened.node && !other.waiting.empty()) ++sharing;
+  }
+  const double between_ns = static_cast<double>(sharing) / chunks_per_ns;
+  return static_cast<int64_t>(std::ceil(static_cast<double>(finish - least_ns) / between_ns));
+}
+
+void FinishTimes::update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& changed) const {
+  std::array<std::vector<double>, kClasses> speeds;
+  for (const auto& [id, loader] : loaders.all()) {
+    if (loader.speed.samples() >= kFewestSamples) {
+      speeds[index_of(loader.executor_class)].push_back(loader.speed.value());
+    }
+  }
+  std::array<double, kClasses> medians{};
+  for (size_t c = 0; c < speeds.size(); ++c) {
+    if (speeds[c].size() < 2) continue;
+    const auto middle = speeds[c].begin() + std::ssize(speeds[c]) / 2;
+    std::nth_element(speeds[c].begin(), middle, speeds[c].end());
+    medians[c] = *middle;
+  }
+  for (const auto& [id, known] : loaders.all()) {
+    LoaderState& loader = *loaders.find(id);
+    const double median = medians[index_of(loader.executor_class)];
+    const double factor = loader.slow ? kNotSlowFactor : kSlowFactor;
+    const bool slow = loader.speed.samples() >= kFewestSamples && loader.speed.value() * factor < median;
+    if (slow == loader.slow) continue;
+    loader.slow = slow;
+    loaders.refresh(loader);
+    changed.push_back(id);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,70 @@
+// When a chunk would arrive if a given loader made it, and which chunks a loader should leave to others.
+//
+//   FinishTimes times;
+//   times.produced(loader, stream, event);                    // what chunks cost, and how fast the loader is
+//   const int64_t ns = times.finish_ns(loader, stream, chunk, now);
+//   const int64_t leave = times.left_to_others(loader, stream, chunk, loaders, streams, now);
+//
+// The estimate: ready + work / speed + link.
+//   ready   until one of the loader's executors is free (LoaderState::ready_ns)
+//   work    the cost model of the loader's class, for the chunk's bytes and pixels: those that its batch buffer's
+//           reservation said, or what chunks of the lease stream usually have
+//   link    from the loader's node to the receiver's (link_costs.h), where they differ. Besides, a loader elsewhere is
+//           taken to need a quarter longer, so that equal ones stay at home.
+// Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the work) or
+//   slow (less than a third of its class's median speed). All others pull whatever comes next: where executors and links
+//   are alike, that is as good as any plan and needs no estimate.
+//   The near loaders, which are neither, will get to the waiting chunk number k at about
+//       least finish of one of them + k / rate      rate: chunks a second that they make for this receiver
+//   and a far or slow one takes the first chunk that it finishes no later than that. So over a slow link travel chunks
+//   that are needed late, as many as the link carries, and none that would hold up a batch. Where no near loader is
+//   left, it takes what comes.
+// Slow and back: looked at by update_slow(), at every tick. A slow loader keeps one lease for each executor and none
+//   behind it; it goes on being measured by what it makes, and is as before once it has half the median speed.
+// Determinism: as cost_model.h. Thread-safety: none; a part of Balancer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/balancer/balancer.h"
+#include "runtime/balancer/cost_model.h"
+#include "runtime/balancer/lease_stream_registry.h"
+#include "runtime/balancer/link_costs.h"
+#include "runtime/balancer/loader_registry.h"
+
+namespace penstock {
+
+class FinishTimes {
+ public:
+  static constexpr int32_t kClasses = 2;  // executors on the CPU alone, and beside GPUs
+
+  void opened(LeaseStreamState& stream) const;
+  void produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event);
+
+  // What the chunk costs an executor of the loader's class.
+  int64_t work_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const;
+  int64_t finish_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
+                    int64_t now_ns) const;
+  // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader should take.
+  int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
+                         const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns) const;
+
+  // True: some loader became slow, or is no longer. `changed` lists them.
+  void update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& changed) const;
+
+  LinkCosts links;
+
+  const CostModel& model(int32_t executor_class) const { return models_[index_of(executor_class)]; }
+
+ private:
+  static size_t index_of(int32_t executor_class) { return executor_class == 1 ? 1 : 0; }
+  int64_t link_ns(const LoaderState& loader, const LeaseStreamState& stream, int64_t now_ns) const;
+
+  std::array<CostModel, kClasses> models_;
+  double mean_bytes_ = 0;  // of the fleet's chunks
+  double mean_pixels_ = 0;
+};
+
+}  // namespace penstock

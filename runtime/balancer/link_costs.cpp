@@ -1,0 +1,71 @@
+#include "runtime/balancer/link_costs.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+namespace {
+
+constexpr double kUnknownNsPerByte = 8;  // 1 Gbit/s
+constexpr double kNewestSample = 0.1;    // weight of the newest of many samples
+constexpr int64_t kHalfLife_ns = 10'000'000'000;
+constexpr int64_t kMostHalvings = 20;
+
+double weight_of(int64_t samples) {
+  return std::max(kNewestSample, 1.0 / static_cast<double>(samples));
+}
+
+}  // namespace
+
+void LinkCosts::granted(const Link& link, int64_t bytes) {
+  links_[link].travelling_bytes += bytes;
+}
+
+void LinkCosts::dropped(const Link& link, int64_t bytes) {
+  State& state = links_[link];
+  state.travelling_bytes = std::max<int64_t>(0, state.travelling_bytes - bytes);
+}
+
+void LinkCosts::arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64_t now_ns) {
+  dropped(link, bytes);
+  State& state = links_[link];
+  ++state.chunks;
+  state.bytes += bytes;
+  if (link.from == link.to || bytes <= 0 || now_ns <= ready_ns) return;
+  const auto way_ns = static_cast<double>(now_ns - ready_ns);
+  const bool waited = state.last_arrival_ns > ready_ns;
+  if (waited) {
+    const double weight = weight_of(++state.busy_samples);
+    state.busy_bytes += weight * (static_cast<double>(bytes) - state.busy_bytes);
+    state.busy_ns += weight * (static_cast<double>(now_ns - state.last_arrival_ns) - state.busy_ns);
+  }
+  if (!waited || way_ns < state.empty_ns) {
+    const double weight = weight_of(++state.empty_samples);
+    state.empty_bytes += weight * (static_cast<double>(bytes) - state.empty_bytes);
+    state.empty_ns += weight * (way_ns - state.empty_ns);
+  }
+  state.last_arrival_ns = now_ns;
+}
+
+int64_t LinkCosts::expected_ns(const Link& link, int64_t bytes, int64_t now_ns) const {
+  if (link.from == link.to) return 0;
+  const auto at = links_.find(link);
+  if (at == links_.end() || at->second.last_arrival_ns < 0) {
+    const int64_t ahead = at == links_.end() ? 0 : at->second.travelling_bytes;
+    return static_cast<int64_t>(kUnknownNsPerByte * static_cast<double>(ahead + bytes));
+  }
+  const State& state = at->second;
+  const double ns = state.latency_ns() + state.ns_per_byte() * static_cast<double>(state.travelling_bytes + bytes);
+  const int64_t idle_ns = state.travelling_bytes > 0 ? 0 : std::max<int64_t>(0, now_ns - state.last_arrival_ns);
+  return static_cast<int64_t>(ns) >> std::min(kMostHalvings, idle_ns / kHalfLife_ns);
+}
+
+std::map<Link, LinkCosts::Figures> LinkCosts::figures() const {
+  std::map<Link, Figures> result;
+  for (const auto& [link, state] : links_) {
+    if (state.chunks > 0) result[link] = {state.chunks, state.bytes, state.ns_per_byte(), state.latency_ns()};
+  }
+  return result;
+}
+
+}  // namespace penstock

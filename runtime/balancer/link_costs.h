@@ -1,0 +1,74 @@
+// What it costs to move a chunk from a loader's node to a receiver's: latency + bytes * time per byte, learned for each
+// pair of nodes. A link is such a pair, in one direction.
+//
+//   LinkCosts links;
+//   links.granted({from, to}, bytes);               // the chunk will travel
+//   const int64_t ns = links.expected_ns({from, to}, bytes, now);
+//   links.arrived({from, to}, bytes, ready_ns, now);  // ready_ns: when it was made
+//   links.dropped({from, to}, bytes);               // or it will not travel after all
+//
+// Purpose: over a slow link a chunk takes longer to travel than to be made, and the loaders of the receiver's own node
+//   should make it.
+// How: a chunk that was made while an earlier one was still travelling waited for that one, so the time between the two
+//   arrivals is what its bytes took (a busy period of the link); its rate is the ratio of exponentially weighted sums of
+//   both. Of the way of a chunk that met an empty link, what is left after its bytes is latency. Everything granted and not arrived
+//   is taken to travel first. A link of which nothing is known counts as 1 Gbit/s.
+//   What was learned fades: while nothing travels it halves every ten seconds, so that a link that was once slow is
+//   tried again.
+// Times are the coordinator's own: the latency holds the way of the lease and of both answers.
+// Within a node nothing travels: expected_ns is 0, and only the sums are kept.
+// Determinism: as cost_model.h. Thread-safety: none; a part of Balancer.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <map>
+
+namespace penstock {
+
+struct Link {
+  int32_t from = 0;  // node of the loader
+  int32_t to = 0;    // node of the receiver
+
+  friend auto operator<=>(const Link&, const Link&) = default;
+};
+
+class LinkCosts {
+ public:
+  struct Figures {
+    int64_t chunks = 0;  // that arrived
+    int64_t bytes = 0;
+    double ns_per_byte = 0;  // 0: never learned
+    double latency_ns = 0;
+  };
+
+  void granted(const Link& link, int64_t bytes);
+  void dropped(const Link& link, int64_t bytes);
+  void arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64_t now_ns);
+
+  // From the moment a chunk of `bytes` is made until it has arrived.
+  int64_t expected_ns(const Link& link, int64_t bytes, int64_t now_ns) const;
+
+  std::map<Link, Figures> figures() const;
+
+ private:
+  struct State {
+    int64_t chunks = 0;
+    int64_t bytes = 0;
+    int64_t travelling_bytes = 0;  // granted, neither arrived nor dropped
+    int64_t last_arrival_ns = -1;
+    int64_t busy_samples = 0;  // chunks that waited for one before
+    double busy_bytes = 0;     // of those, exponentially weighted
+    double busy_ns = 0;
+    int64_t empty_samples = 0;  // chunks that met an empty link, or one that was as good as that
+    double empty_bytes = 0;     // of those, exponentially weighted
+    double empty_ns = 0;        // their whole way
+
+    double ns_per_byte() const { return busy_bytes > 0 ? busy_ns / busy_bytes : 0; }
+    double latency_ns() const { return std::max(0.0, empty_ns - ns_per_byte() * empty_bytes); }
+  };
+  std::map<Link, State> links_;
+};
+
+}  // namespace penstock
