@@ -397,9 +397,11 @@ class Balancer::Impl {
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
       if (now_ - since_ns(chunk) < doubled(options_.lease_timeout_ns, chunk)) {
-        times_.observe(now_ - chunk.granted_ns);  // it takes that long at least
+        if (!chunk.late) times_.observe(now_ - chunk.granted_ns);  // it takes that long at least
         if (!may_hedge()) {
-          start_timer(lease, chunk, doubled(options_.lease_timeout_ns, chunk));
+          chunk.late = true;  // it is looked at again, because with every grant the budget grows
+          const int64_t again = now_ - since_ns(chunk) + lateness(chunk);
+          start_timer(lease, chunk, std::min(again, doubled(options_.lease_timeout_ns, chunk)));
           continue;
         }
         ++hedges_;
@@ -633,6 +635,7 @@ class Balancer::Impl {
     chunk.holder = loader.id;
     chunk.granted_ns = now_;
     chunk.held_ns = -1;
+    chunk.late = false;
     chunk.from_node = loader.node;
     finish_.links.granted({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes);
     stream.moved_ns = now_;

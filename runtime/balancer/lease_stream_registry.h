@@ -42,6 +42,7 @@ struct ChunkState {
   int64_t held_ns = -1;             // while sent: from the lease's arrival until it was made, by the loader's clock
   int32_t from_node = -1;           // whose link to the receiver it has to travel; -1: none
   int64_t expires_ns = -1;          // -1: no timer runs
+  bool late = false;                // while leased: it was late once, and the budget for hedges was spent
   std::vector<uint64_t> failed_by;  // serials of loaders
 };
 
