@@ -5,6 +5,7 @@
 #include <fstream>
 #include <list>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "runtime/balancer/event_log.h"
 #include "runtime/base/error.h"
 #include "runtime/coordinator/background_work.h"
+#include "runtime/coordinator/balance_report.h"
 #include "runtime/coordinator/epoch_plan.h"
 #include "runtime/coordinator/replica_agreement.h"
 #include "runtime/coordinator/split_registry.h"
@@ -180,6 +182,7 @@ class Coordinator::Impl {
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
   std::string all_lost() const { return all_lost_; }
+  nlohmann::json balance() const { return balance_report(balancer_, options_.nodes); }
   Figures figures() const {
     Figures figures = figures_;
     for (const auto& [loader, f] : balancer_.figures()) {
@@ -602,6 +605,9 @@ std::vector<PeerId> Coordinator::living_loaders() const {
 }
 std::string Coordinator::all_lost() const {
   return impl_->all_lost();
+}
+nlohmann::json Coordinator::balance() const {
+  return impl_->balance();
 }
 Coordinator::Figures Coordinator::figures() const {
   return impl_->figures();

@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,7 @@ class Coordinator {
     std::vector<std::string> left;  // in good order, likewise
   };
   Figures figures() const;
+  nlohmann::json balance() const;  // balance_report.h
 
  private:
   class Impl;

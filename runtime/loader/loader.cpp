@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/base/crc32c.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/switches.h"
 #include "runtime/loader/executor.h"
@@ -102,6 +103,7 @@ class Loader::Impl {
     const double elapsed = as_seconds(clock_.now() - begun_);
     nlohmann::json report;
     report["role"] = "loader";
+    report["host"] = host_name();
     report["images"] = f.samples;
     report["encoded_bytes"] = f.encoded_bytes;
     report["sent_bytes"] = sent_bytes_.load();

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/client_protocol.h"
@@ -126,10 +127,12 @@ class Receiver::Impl final : private ReceiverMessenger {
     report["replica"] = options_.replica;
     report["counted"] = options_.counted;
     report["rank"] = options_.self;
+    report["host"] = host_name();
     report["elapsed_s"] = as_seconds(clock_.now() - begun_);
     if (coordinator_) {
       const Coordinator::Figures figures = coordinator_->figures();
       report["leases"] = {{"granted", figures.granted}, {"regranted", figures.regranted}, {"hedged", figures.hedged}};
+      report["balance"] = coordinator_->balance();
       report["lost_loaders"] = figures.lost;
       report["left_loaders"] = figures.left;
     }

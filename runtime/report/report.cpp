@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
@@ -102,6 +104,115 @@ std::string learned_line(const json& report) {
          " MB; " + number(used) + " pictures were decoded from them\n";
 }
 
+// ---- what the balancer has learned --------------------------------------------------------------------------------
+
+const json& balance_of(const json& report) {
+  static const json none = json::object();
+  for (const json& rank : report.at("ranks")) {
+    if (rank.contains("balance")) return rank.at("balance");
+  }
+  return none;
+}
+
+// The host of a node, by the first rank there that said it.
+std::string host_of(const json& report, int64_t node) {
+  const json nodes = balance_of(report).value("nodes", json::array());
+  for (const json& rank : report.at("ranks")) {
+    const auto number = rank.value("rank", size_t{0});
+    if (number < nodes.size() && nodes[number] == node && rank.contains("host")) return rank.at("host");
+  }
+  return "node " + std::to_string(node);
+}
+
+std::string rank_name(const json& report, int64_t number) {
+  for (const json& rank : report.at("ranks")) {
+    if (rank.value("rank", int64_t{-1}) != number) continue;
+    std::string name = "rank " + std::to_string(number) + " (";
+    name += rank.value("role", "") == "trainer" ? "trainer " + std::to_string(rank.value("trainer", 0)) : "loader";
+    return name + (rank.contains("host") ? ", host " + rank.at("host").get<std::string>() : "") + ")";
+  }
+  return "rank " + std::to_string(number);
+}
+
+std::string link_name(const json& report, const json& link) {
+  return host_of(report, link.at("from")) + " to " + host_of(report, link.at("to"));
+}
+
+bool between_nodes(const json& link) {
+  return link.at("from") != link.at("to");
+}
+
+double mb_per_s_of(const json& link) {
+  const json& rate = link.at("mb_per_s");
+  return rate.is_number() ? rate.get<double>() : 0.0;
+}
+
+// "leases: 12,345 granted, 3 given to another loader, 1 of them for being late", costs, slow loaders, links.
+std::string balance_lines(const json& report) {
+  const json& balance = balance_of(report);
+  if (balance.empty()) return {};
+  std::string text;
+  for (const json& rank : report.at("ranks")) {
+    if (!rank.contains("leases")) continue;
+    const json& leases = rank.at("leases");
+    text += "leases: " + number(leases.at("granted").get<double>()) + " granted, " +
+            number(leases.at("regranted").get<double>()) + " of them a second time, " +
+            number(leases.at("hedged").get<double>()) + " because the first holder was late\n";
+  }
+  for (const json& cost : balance.at("costs")) {
+    text += "cost of a chunk on a " + std::string(cost.at("executors") == "gpu" ? "thread with GPUs" : "thread") +
+            ": " + number(cost.at("fixed_us").get<double>() / 1e3, 2) + " ms + " +
+            number(cost.at("ns_per_byte").get<double>(), 2) + " ns a byte + " +
+            number(cost.at("ns_per_pixel").get<double>(), 2) + " ns a pixel\n";
+  }
+  double least = 0;
+  double most = 0;
+  for (const json& loader : balance.at("loaders")) {
+    const double speed = loader.at("speed");
+    least = least == 0 ? speed : std::min(least, speed);
+    most = std::max(most, speed);
+    if (loader.at("slow")) {
+      text += rank_name(report, loader.at("rank")) + " is slow: " + number(speed, 2) + " of the mean speed\n";
+    }
+  }
+  if (balance.at("loaders").size() > 1) {
+    text += "speeds of the loaders, beside their mean: " + number(least, 2) + " to " + number(most, 2) + "\n";
+  }
+  for (const json& link : balance.at("links")) {
+    if (!between_nodes(link)) continue;
+    text += "link " + link_name(report, link) + ": " + number(link.at("chunks").get<double>()) + " chunks, " +
+            number(link.at("bytes").get<double>() / 1e6) + " MB";
+    if (mb_per_s_of(link) > 0) text += ", at " + number(mb_per_s_of(link), 1) + " MB/s where they waited for it";
+    text += "\n";
+  }
+  return text;
+}
+
+// " Slow beside the others of their kind: rank 5 (loader, host b)."; empty: none is.
+std::string slow_sentence(const json& report) {
+  std::string names;
+  for (const json& loader : balance_of(report).value("loaders", json::array())) {
+    if (loader.at("slow")) names += (names.empty() ? "" : ", ") + rank_name(report, loader.at("rank"));
+  }
+  return names.empty() ? "" : " Slow beside the others of their kind: " + names + ".";
+}
+
+// The link that was busy most of the time; nothing where none was.
+std::optional<std::pair<std::string, double>> full_link(const json& report, double elapsed_s) {
+  constexpr double kFull = 0.7;
+  std::optional<std::pair<std::string, double>> fullest;
+  double most = kFull;
+  for (const json& link : balance_of(report).value("links", json::array())) {
+    const double rate = mb_per_s_of(link);
+    if (!between_nodes(link) || rate <= 0 || elapsed_s <= 0) continue;
+    const double busy = std::min(1.0, link.at("bytes").get<double>() / 1e6 / rate / elapsed_s);
+    if (busy <= most) continue;
+    most = busy;
+    fullest = {"the link from " + link_name(report, link) + " carried " + number(rate, 1) + " MB/s", busy};
+  }
+  return fullest;
+}
+
 }  // namespace
 
 json merge_reports(const std::vector<std::string>& rank_reports) {
@@ -176,14 +287,22 @@ std::string bottleneck_sentence(const json& report) {
   double augment = 0;
   int64_t threads = 0;
   int64_t loaders = 0;
+  // The trainer that waited most, and the receiver that was busy most, by share of their own time.
+  std::pair<double, int64_t> longest_wait;
+  std::pair<double, int64_t> busiest;
   for (const json& rank : report.value("ranks", json::array())) {
     if (rank.value("role", "") == "trainer") {
       double active = 0;
       const json parts = rank.value("splits", json::object());
+      double its_wait = 0;
       for (const auto& [name, split] : parts.items()) {
-        wait += split.value("wait_s", 0.0);
+        its_wait += split.value("wait_s", 0.0);
         active += split.value("elapsed_s", 0.0);
       }
+      const auto number = rank.value("rank", int64_t{0});
+      if (active > 0) longest_wait = std::max(longest_wait, {its_wait / active, number});
+      if (active > 0) busiest = std::max(busiest, {rank.value("receiver_busy_s", 0.0) / active, number});
+      wait += its_wait;
       elapsed += active;
       receiver_busy += rank.value("receiver_busy_s", 0.0);
       receiver_elapsed += active;
@@ -211,8 +330,11 @@ std::string bottleneck_sentence(const json& report) {
                : "Loading holds the training program up: it waited for data " + percent(waiting) +
                      " of the time; the job's report, at its end, says which stage.";
   }
-  const std::string waited = "the programs waited for data " + percent(waiting) +
-                             " of the time, the loaders' threads were " + percent(loaded) + " busy";
+  std::string waited = "the programs waited for data " + percent(waiting) + " of the time";
+  if (longest_wait.first > 2 * waiting && longest_wait.first > waiting + 0.1) {
+    waited += " (that of " + rank_name(report, longest_wait.second) + " " + percent(longest_wait.first) + ")";
+  }
+  waited += ", the loaders' threads were " + percent(loaded) + " busy";
   if (waiting < 0.05) {
     std::string text = "The training programs set the pace: " + waited + ".";
     const auto enough = static_cast<int64_t>(std::ceil(std::max(1.0, loaded * static_cast<double>(threads) / 0.8)));
@@ -222,6 +344,11 @@ std::string bottleneck_sentence(const json& report) {
       text += " Nothing to change.";
     }
     return text;
+  }
+  if (const auto full = full_link(report, elapsed / trainers); full && loaded <= 0.9) {
+    return "The network held the job up: " + waited + "; " + full->first + ", all it can, " + percent(full->second) +
+           " of the time. Loaders on the trainers' own nodes need no network; smaller images, or uint8 instead of "
+           "float, need less of it.";
   }
   if (loaded > 0.7) {
     const double work = std::max(1e-9, read + decode + augment);
@@ -245,16 +372,18 @@ std::string bottleneck_sentence(const json& report) {
       share = augment / work;
     }
     return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " +
-           change + ".";
+           change + "." + slow_sentence(report);
   }
   // A receiver is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
   const double receivers = receiver_elapsed > 0 ? std::min(1.0, receiver_busy / receiver_elapsed) : 0;
   if (receivers > 0.7) {
     return "The receivers held the job up: " + waited + ", and finishing and copying batches took " +
-           percent(receivers) + " of the trainers' time; deliver uint8 and normalise on the GPU.";
+           percent(receivers) + " of the trainers' time (" + rank_name(report, busiest.second) + " most, " +
+           percent(std::min(1.0, busiest.first)) + "); deliver uint8 and normalise on the GPU.";
   }
   return "Nobody was busy, yet " + waited +
-         ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";
+         ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores." +
+         slow_sentence(report);
 }
 
 std::string report_text(const json& report) {
@@ -329,6 +458,7 @@ std::string report_text(const json& report) {
       text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
     }
   }
+  text += balance_lines(report);
   text += read_ahead_line(report) + learned_line(report) + gpus_lines(report);
   text += report.value("bottleneck", "") + "\n";
   return text;

@@ -9,7 +9,9 @@
 //   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of
 //   that time that its program spent waiting for data. Both are means over trainers weighted by their time;
 //   images_per_s is the trainers' sum.
-// report_text: splits, ranks, how reads ran ahead where they had to (and where io_uring was refused, why), what was
+//   The rank of the coordinator says what the balancer has learned (coordinator/balance_report.h).
+// report_text: splits, ranks, leases, what chunks cost, which loaders are slow, what went over each link between nodes,
+//   how reads ran ahead where they had to (and where io_uring was refused, why), what was
 //   learned of the photos, the sentence.
 // Failure: Error(runtime) for a text that is no report.
 #pragma once

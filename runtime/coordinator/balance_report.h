@@ -1,0 +1,22 @@
+// What the balancer has learned, for the job's report.
+//
+//   report["balance"] = balance_report(balancer, nodes);
+//
+//   costs     per class of executors that made chunks: {executors: "cpu" | "gpu", chunks, fixed_us, ns_per_byte,
+//             ns_per_pixel}: what a chunk costs one executor, by its encoded bytes and decoded pixels
+//   loaders   {rank, chunks, speed, slow, regranted, hedged}; speed: beside its class's mean
+//   links     {from, to, chunks, bytes, mb_per_s, latency_ms}: nodes, of which `from` holds the loader; mb_per_s is
+//             null where nothing ever waited for the link
+//   nodes     the node of every rank
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "runtime/balancer/balancer.h"
+
+namespace penstock {
+
+nlohmann::json balance_report(const Balancer& balancer, const std::vector<int>& nodes);
+
+}  // namespace penstock

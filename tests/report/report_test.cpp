@@ -1,0 +1,115 @@
+// The sentence on what held a job up, and what the text says of the balancer.
+#include "runtime/report/report.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+// Two trainers on host a, two loaders of four threads on host b, ten seconds.
+struct Job {
+  double wait_s = 5;
+  double second_wait_s = 5;
+  double busy_fraction = 0.3;
+  double receiver_busy_s = 1;
+  json links = json::array();
+  bool slow = false;
+
+  std::string report_of(int rank) const {
+    json report = {{"rank", rank}, {"host", rank < 2 ? "a" : "b"}, {"elapsed_s", 10.0}};
+    if (rank < 2) {
+      report["role"] = "trainer";
+      report["trainer"] = rank;
+      report["receiver_busy_s"] = rank == 1 ? receiver_busy_s : receiver_busy_s / 2;
+      report["splits"]["train"] = {{"order_hash", std::string(32, '0')},
+                                   {"pixel_hash", std::string(32, '0')},
+                                   {"images", 1000},
+                                   {"batches", 10},
+                                   {"wait_s", rank == 0 ? wait_s : second_wait_s},
+                                   {"elapsed_s", 10.0},
+                                   {"bad_samples", json::array()}};
+    } else {
+      report.update({{"role", "loader"}, {"threads", 4}, {"busy_fraction", busy_fraction}, {"decode_s", 10.0}});
+    }
+    if (rank == 0) {
+      report["leases"] = {{"granted", 12345}, {"regranted", 3}, {"hedged", 1}};
+      report["balance"] = {
+          {"costs",
+           {{{"executors", "cpu"}, {"chunks", 100}, {"fixed_us", 120.0}, {"ns_per_byte", 3.0}, {"ns_per_pixel", 2.0}}}},
+          {"loaders",
+           {{{"rank", 2}, {"chunks", 90}, {"speed", 1.0}, {"slow", false}},
+            {{"rank", 3}, {"chunks", 10}, {"speed", 0.2}, {"slow", slow}}}},
+          {"links", links},
+          {"nodes", {0, 0, 1, 1}}};
+    }
+    return report.dump();
+  }
+  json merged() const { return merge_reports({report_of(0), report_of(1), report_of(2), report_of(3)}); }
+  std::string sentence() const { return merged()["bottleneck"]; }
+};
+
+json link(int from, int to, double megabytes, const json& mb_per_s) {
+  return {{"from", from},         {"to", to},         {"chunks", 100}, {"bytes", megabytes * 1e6},
+          {"mb_per_s", mb_per_s}, {"latency_ms", 1.0}};
+}
+
+bool says(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a link that was full nearly all the time is named, with its hosts and its rate") {
+  Job job;
+  job.links = {link(1, 0, 118, 12.0), link(0, 0, 5000, json())};
+  CHECK(says(job.sentence(), "The network held the job up: the programs waited for data 50 % of the time"));
+  CHECK(says(job.sentence(), "the link from b to a carried 12.0 MB/s, all it can, 98 % of the time"));
+}
+
+TEST_CASE(
+    "a link with time to spare, or of which nothing is known, is not to blame; nor one beside threads that are busy") {
+  Job job;
+  job.links = {link(1, 0, 60, 12.0)};
+  CHECK(says(job.sentence(), "Nobody was busy"));
+  job.links = {link(1, 0, 118, json())};
+  CHECK(says(job.sentence(), "Nobody was busy"));
+  job.links = {link(1, 0, 118, 12.0)};
+  job.busy_fraction = 0.95;
+  CHECK(says(job.sentence(), "Decoding held the job up"));
+  job.wait_s = job.second_wait_s = 0.1;
+  CHECK(says(job.sentence(), "The training programs set the pace"));
+}
+
+TEST_CASE("ranks that stand out are named") {
+  Job job;
+  job.second_wait_s = 0.5;
+  job.wait_s = 8;
+  CHECK_FALSE(says(job.sentence(), "that of"));  // twice the mean at the most, with two of them
+  job.wait_s = 5;
+  job.receiver_busy_s = 9.9;
+  job.second_wait_s = 5;
+  CHECK(says(job.sentence(), "(rank 1 (trainer 1, host a) most, 99 %)"));
+  job.receiver_busy_s = 1;
+  job.slow = true;
+  CHECK(says(job.sentence(), "Slow beside the others of their kind: rank 3 (loader, host b)."));
+}
+
+TEST_CASE("the text has leases, costs, speeds and links") {
+  Job job;
+  job.links = {link(1, 0, 118, 12.0), link(0, 0, 5000, json())};
+  job.slow = true;
+  const std::string text = report_text(job.merged());
+  CHECK(says(text, "leases: 12,345 granted, 3 of them a second time, 1 because the first holder was late\n"));
+  CHECK(says(text, "cost of a chunk on a thread: 0.12 ms + 3.00 ns a byte + 2.00 ns a pixel\n"));
+  CHECK(says(text, "rank 3 (loader, host b) is slow: 0.20 of the mean speed\n"));
+  CHECK(says(text, "speeds of the loaders, beside their mean: 0.20 to 1.00\n"));
+  CHECK(says(text, "link b to a: 100 chunks, 118 MB, at 12.0 MB/s where they waited for it\n"));
+  CHECK_FALSE(says(text, "link a to a"));
+}
+
+}  // namespace
+}  // namespace penstock
