@@ -17,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -313,8 +314,8 @@ LaunchLine line_of_alike(const LaunchRequest& request, const MpiFound& mpi) {
   return line;
 }
 
-// Trainers and loaders on hosts of their own, or on the same ones, in numbers that each host says: two parts of one
-// mpirun line (MPMD), the trainers' first, since rank 0 coordinates.
+// Trainers and loaders on hosts of their own, or on the same ones, in numbers that each host says: parts of one mpirun
+// line (MPMD), the trainers' first, since rank 0 coordinates.
 LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   if (request.trainer_hosts.empty() || request.loader_hosts.empty()) {
     const bool trainers = request.loader_hosts.empty();
@@ -361,20 +362,29 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   // The slots are said host by host; those of a host in both parts would be counted once.
   add_mapping("slot", true, mpi, argv);
   add_common_flags(request, mpi, line, argv);
-  const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role, std::vector<HostSlots> slots) {
+  bool first = true;
+  const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role,
+                            const std::vector<HostSlots>& slots) {
+    if (!std::exchange(first, false)) {
+      argv.push_back(":");
+      line.later_parts.push_back(argv.size());
+    }
     add_environment(request, mpi, line, argv);
     add(argv, {"-n", std::to_string(total_slots(hosts)), "--host", hosts_text(slots)});
     add_rank_command(request, role, argv);
   };
-  add_part(request.trainer_hosts, "trainer", request.trainer_hosts);
-  argv.push_back(":");
-  line.second_part = argv.size();
-  // mpirun counts what the first part took off the slots that the second names.
-  std::vector<HostSlots> slots = loaders;
-  for (HostSlots& host : slots) {
-    for (const HostSlots& taken : request.trainer_hosts) host.slots += taken.host == host.host ? taken.slots : 0;
+  if (static_cast<size_t>(line.nodes) == request.trainer_hosts.size() + loaders.size()) {
+    add_part(request.trainer_hosts, "trainer", request.trainer_hosts);
+    add_part(loaders, "loader", loaders);
+    return line;
   }
-  add_part(loaders, "loader", slots);
+  // mpirun knows one number of slots for a host, the largest that any part says: it would fill the first host with
+  // trainers. Where hosts do both, each has a part for each role, with the slots of all its ranks.
+  std::map<std::string, int> slots;
+  for (const HostSlots& host : request.trainer_hosts) slots[host.host] += host.slots;
+  for (const HostSlots& host : loaders) slots[host.host] += host.slots;
+  for (const HostSlots& host : request.trainer_hosts) add_part({host}, "trainer", {{host.host, slots.at(host.host)}});
+  for (const HostSlots& host : loaders) add_part({host}, "loader", {{host.host, slots.at(host.host)}});
   return line;
 }
 
@@ -470,8 +480,9 @@ int run_launch_line(const LaunchLine& line) {
   std::vector<std::string> argv = line.argv;
   // By their names alone: what a command line says, everybody on the machine can read.
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
-  if (line.second_part > 0)
-    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(line.second_part), exported.begin(), exported.end());
+  for (auto part = line.later_parts.rbegin(); part != line.later_parts.rend(); ++part) {
+    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(*part), exported.begin(), exported.end());
+  }
   argv.insert(argv.begin() + 1, exported.begin(), exported.end());
   const pid_t parent = getpid();
   // What loses all its parents on this node (a rank and its helper that are killed together) becomes a child of ours.

@@ -74,7 +74,7 @@ struct LaunchRequest {
 
 struct LaunchLine {
   std::vector<std::string> argv;
-  size_t second_part = 0;  // where the loaders' part begins in it; 0: all ranks are in one
+  std::vector<size_t> later_parts;  // where the second part of a line by roles begins in it, and those after it
   int ranks = 0;
   int nodes = 1;
   bool remote = false;  // some rank is not on this host

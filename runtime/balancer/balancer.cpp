@@ -65,6 +65,10 @@ class Balancer::Impl {
     actions_.clear();
     std::visit([this](const auto& e) { on(e); }, event);
     if (!remakes_wanted_.empty()) grant_remakes();
+    if (std::exchange(link_has_room_, false)) {
+      link_was_full_ = false;
+      dispatch_all();
+    }
     say_who_has_drained();
     if (options_.policy == BalancerOptions::Policy::random) dispatch_random();
     return std::move(actions_);
@@ -667,7 +671,8 @@ class Balancer::Impl {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
       if (place++ < left && !has_history(chunk)) continue;
       LoaderState* loader = loaders_.best(
-          stream.opened.receiver, stream.opened.node, [&chunk](const LoaderState& l) { return allowed(chunk, l); },
+          stream.opened.receiver, stream.opened.node,
+          [&](const LoaderState& l) { return allowed(chunk, l) && !link_is_full(l, stream); },
           [&](const LoaderState& l) { return finish_.finish_ns(l, stream, chunk, now_); });
       if (loader != nullptr) {
         if (left == 0) left = left_to_others(*loader, stream, chunk);
@@ -685,7 +690,7 @@ class Balancer::Impl {
   }
 
   bool grant_to(LoaderState& loader, LeaseStreamState& stream) {
-    if (!loaders_.admits(loader, stream.opened.receiver)) return false;
+    if (!loaders_.admits(loader, stream.opened.receiver) || link_is_full(loader, stream)) return false;
     int64_t place = 0;
     int64_t left = -1;
     for (const auto& [step, bytes, index] : stream.waiting) {
@@ -702,17 +707,25 @@ class Balancer::Impl {
     return false;
   }
 
+  bool link_is_full(const LoaderState& loader, const LeaseStreamState& stream) {
+    const bool full = finish_.link_is_full(loader, stream);
+    link_was_full_ = link_was_full_ || full;
+    return full;
+  }
+
   // ---- links -----------------------------------------------------------------------------------------------------
   void leave_link(const LeaseStreamState& stream, ChunkState& chunk) {
     if (chunk.from_node < 0) return;
     finish_.links.dropped({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes);
     chunk.from_node = -1;
+    link_has_room_ = link_has_room_ || link_was_full_;
   }
   void arrived(const LeaseStreamState& stream, ChunkState& chunk) {
     if (chunk.from_node < 0 || chunk.held_ns < 0) return;
     finish_.links.arrived({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes,
                           chunk.granted_ns + chunk.held_ns, now_);
     chunk.from_node = -1;
+    link_has_room_ = link_has_room_ || link_was_full_;
   }
 
   static void note_figures(LoaderFigures& figures, const LoaderState& loader) {
@@ -798,6 +811,8 @@ class Balancer::Impl {
   LeaseStreamRegistry streams_;
   FinishTimes finish_;
   bool left_to_others_ = false;                    // by some loader, since the last Tick
+  bool link_was_full_ = false;                     // for some loader that had room
+  bool link_has_room_ = false;                     // since then
   std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
   std::map<LeaseKey, std::string> failed_chunks_;  // chunks that failed, by generation 0, with the last reason
   std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0

@@ -46,6 +46,10 @@ int64_t FinishTimes::link_ns(const LoaderState& loader, const LeaseStreamState& 
   return links.expected_ns({loader.node, stream.opened.node}, stream.opened.payload_bytes, now_ns);
 }
 
+bool FinishTimes::link_is_full(const LoaderState& loader, const LeaseStreamState& stream) const {
+  return links.is_full({loader.node, stream.opened.node}, stream.opened.payload_bytes);
+}
+
 int64_t FinishTimes::finish_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                                int64_t now_ns) const {
   const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, chunk));

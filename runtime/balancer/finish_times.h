@@ -18,7 +18,7 @@
 //       least finish of one of them + k / rate      rate: chunks a second that they make for this receiver
 //   and a far or slow one takes the first chunk that it finishes no later than that. So over a slow link travel chunks
 //   that are needed late, as many as the link carries, and none that would hold up a batch. Where no near loader is
-//   left, it takes what comes.
+//   left, it takes what comes; but no more than the link carries in a second (LinkCosts::is_full).
 // Slow and back: looked at by update_slow(), at every tick. A slow loader keeps one lease for each executor and none
 //   behind it; it goes on being measured by what it makes, and is as before once it has half the median speed.
 // Determinism: as cost_model.h. Thread-safety: none; a part of Balancer.
@@ -47,6 +47,7 @@ class FinishTimes {
   int64_t work_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const;
   int64_t finish_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                     int64_t now_ns) const;
+  bool link_is_full(const LoaderState& loader, const LeaseStreamState& stream) const;
   // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader should take.
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
                          const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns) const;

@@ -60,6 +60,17 @@ int64_t LinkCosts::expected_ns(const Link& link, int64_t bytes, int64_t now_ns) 
   return static_cast<int64_t>(ns) >> std::min(kMostHalvings, idle_ns / kHalfLife_ns);
 }
 
+bool LinkCosts::is_full(const Link& link, int64_t bytes) const {
+  constexpr int64_t kMostUnknown = 4;  // chunks
+  constexpr double kMost_ns = 1e9;
+  if (link.from == link.to) return false;
+  const auto at = links_.find(link);
+  if (at == links_.end()) return false;
+  const State& state = at->second;
+  if (state.last_arrival_ns < 0) return state.travelling_bytes > 0 && state.travelling_bytes >= kMostUnknown * bytes;
+  return static_cast<double>(state.travelling_bytes) * state.most_ns_per_byte() >= kMost_ns;
+}
+
 std::map<Link, LinkCosts::Figures> LinkCosts::figures() const {
   std::map<Link, Figures> result;
   for (const auto& [link, state] : links_) {

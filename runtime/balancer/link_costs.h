@@ -47,6 +47,10 @@ class LinkCosts {
   void dropped(const Link& link, int64_t bytes);
   void arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64_t now_ns);
 
+  // What travels keeps it busy for a second: more would only wait, and heartbeats behind it. Of a link that nothing has
+  // arrived over yet, when some chunks travel.
+  bool is_full(const Link& link, int64_t bytes) const;
+
   // From the moment a chunk of `bytes` is made until it has arrived.
   int64_t expected_ns(const Link& link, int64_t bytes, int64_t now_ns) const;
 
@@ -66,6 +70,8 @@ class LinkCosts {
     double empty_ns = 0;        // their whole way
 
     double ns_per_byte() const { return busy_bytes > 0 ? busy_ns / busy_bytes : 0; }
+    // No less than a byte takes, where it is not known: the whole way's.
+    double most_ns_per_byte() const { return busy_bytes > 0 ? ns_per_byte() : empty_ns / empty_bytes; }
     double latency_ns() const { return std::max(0.0, empty_ns - ns_per_byte() * empty_bytes); }
   };
   std::map<Link, State> links_;

@@ -62,6 +62,23 @@ TEST_CASE("what was learned of a slow link fades while nothing travels, so that 
   CHECK(links.expected_ns(kLink, kMb, (now_ms + 60'000) * kMs) > 150 * kMs);
 }
 
+TEST_CASE("a link is full when what travels takes a second, or while nothing has arrived and four chunks travel") {
+  LinkCosts links;
+  CHECK_FALSE(links.is_full(kLink, kMb));
+  for (int i = 0; i < 3; ++i) links.granted(kLink, kMb);
+  CHECK_FALSE(links.is_full(kLink, kMb));
+  links.granted(kLink, kMb);
+  CHECK(links.is_full(kLink, kMb));
+  links.arrived(kLink, kMb, 0, 300 * kMs);  // three that travel take 0.9 s, if it is its bytes that took so long
+  CHECK_FALSE(links.is_full(kLink, kMb));
+  links.granted(kLink, kMb);
+  CHECK(links.is_full(kLink, kMb));
+  links.arrived(kLink, kMb, 0, 310 * kMs);  // it was latency
+  links.granted(kLink, 10 * kMb);
+  CHECK_FALSE(links.is_full(kLink, kMb));
+  CHECK_FALSE(links.is_full({1, 1}, kMb));
+}
+
 TEST_CASE("a link that becomes faster is known to be within some tens of chunks") {
   LinkCosts links;
   int64_t now_ms = send(links, 100, 80, 0, 0);

@@ -56,6 +56,13 @@ def test_a_node_may_do_both_beside_nodes_that_do_one():
                                     ("host2", "loader 2")], result.stderr
 
 
+def test_nodes_that_do_both_keep_their_trainers():
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        result = launch(hosts, env, "host0:1,host1:1", "host0:1,host1:1", ["--json", "--epochs=2"])
+    assert result.hashes() == expected(2), result.log
+    assert table(result.stderr) == [("host0", "trainer 0"), ("host1", "trainer 1"), ("host0", "loader 0"), ("host1", "loader 1")], result.stderr
+
+
 LOOK = r"""
 import json, os, socket, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")

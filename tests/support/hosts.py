@@ -7,6 +7,7 @@
         hosts.kill_link(1)                                        # the second one's cable is pulled
         hosts.lose(1, 0)                                          # what host1 sends to host0 is lost, not what it hears
         hosts.mend()
+        hosts.limit_link(1, mbit=100)                             # it hangs on a slow one
 
 A host is a process that holds a network, a host-name and a mount namespace: its own addresses, its own name, its own
 /etc/hosts, /dev/shm and TMPDIR (the one of `env`), and so its own abstract sockets. Everything else, the processors, the
@@ -36,7 +37,7 @@ import leftovers
 from jobs import PENSTOCK, Result, mpirun_words, skip_without_mpirun
 
 _NET = "10.213.7"
-_TOOLS = ("ip", "ss", "unshare", "nsenter", "mount")
+_TOOLS = ("ip", "ss", "tc", "unshare", "nsenter", "mount")
 # An address that nobody has, its interface's number known all the same: what is sent there is lost on the wire. A route that
 # refuses (blackhole, unreachable) would give the sender an error, which no cable does.
 _NOBODY = f"{_NET}.250"
@@ -245,6 +246,16 @@ class Hosts:
 
     def mend_link(self, host):
         self._in_net(self._holders[-1].pid, "link", "set", f"host{host}", "up")
+
+    def limit_link(self, host, mbit):
+        """The cable carries `mbit` Mbit/s each way from now on, with some 20 ms of buffer; None: as much as there is."""
+        for pid, device in ((self.pids[host], "eth0"), (self._holders[-1].pid, f"host{host}")):
+            shape = ["replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", "128kb", "latency", "20ms"]
+            words = ["nsenter", "--target", str(pid), "--net", "tc", "qdisc"]
+            words += shape if mbit else ["del", "dev", device, "root"]
+            result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+            if result.returncode != 0:
+                raise HostsError(f"{' '.join(words[4:])}: {result.stderr.strip()}")
 
     def lose(self, host, to, process=None):
         """From now on what `host` sends to host `to` is lost without a word; the other way stays as it is. With
