@@ -137,7 +137,8 @@ class Balancer::Impl {
     ++figures.chunks;
     figures.busy_ns += std::max<int64_t>(0, e.busy_ns);
     LeaseStreamState* stream = streams_.find(e.lease.stream);
-    finish_.produced(*loader, stream, e);
+    const ChunkState* leased = stream == nullptr || is_remake(e.lease) ? nullptr : held_chunk(*stream, e.lease);
+    finish_.produced(*loader, stream, e, leased == nullptr ? -1 : leased->granted_ns, now_);
     loader->failures_in_a_row = 0;
 
     const bool made = stream != nullptr && loaders_.made(*loader, stream->opened.receiver, e.lease);
@@ -204,7 +205,7 @@ class Balancer::Impl {
     require(e.receiver >= 0 && e.receiver < INT32_MAX - 1, name + " has a negative receiver");
     require(e.first_step >= 0 && e.first_step <= e.steps, name + " has no range of steps");
     require(e.chunks_per_step > 0 && e.chunks_last_step > 0, name + " has steps without chunks");
-    finish_.opened(streams_.open(e));
+    finish_.opened(streams_.open(e), now_);
     loaders_.receiver_seen(e.receiver);
     loaders_.set_live_receivers(streams_.live_receivers());
   }
@@ -721,9 +722,10 @@ class Balancer::Impl {
     link_has_room_ = link_has_room_ || link_was_full_;
   }
   void arrived(const LeaseStreamState& stream, ChunkState& chunk) {
-    if (chunk.from_node < 0 || chunk.held_ns < 0) return;
-    finish_.links.arrived({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes,
-                          chunk.granted_ns + chunk.held_ns, now_);
+    if (chunk.from_node < 0) return;
+    const int64_t ready_ns =
+        chunk.held_ns < 0 ? now_ : chunk.granted_ns + chunk.held_ns;  // unknown: nothing is learned
+    finish_.links.arrived({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes, ready_ns, now_);
     chunk.from_node = -1;
     link_has_room_ = link_has_room_ || link_was_full_;
   }

@@ -20,16 +20,21 @@ void mean(double& of, int64_t newest) {
 
 }  // namespace
 
-void FinishTimes::opened(LeaseStreamState& stream) const {
+void FinishTimes::opened(LeaseStreamState& stream, int64_t now_ns) {
+  links.begin(now_ns);
   stream.mean_bytes = mean_bytes_;
   stream.mean_pixels = mean_pixels_;
 }
 
-void FinishTimes::produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event) {
+void FinishTimes::produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event,
+                           int64_t granted_ns, int64_t now_ns) {
   CostModel& model = models_[index_of(loader.executor_class)];
   loader.speed.observe(model.predict_ns(event.bytes, event.pixels), event.busy_ns);
   model.observe(event.bytes, event.pixels, event.busy_ns);
   mean(mean_bytes_, event.bytes), mean(mean_pixels_, event.pixels);
+  if (event.busy_ns > 0) mean(loader.chunk_ns, event.busy_ns);
+  if (granted_ns >= 0 && event.held_ns >= 0)
+    mean(loader.way_ns, std::max<int64_t>(1, now_ns - granted_ns - event.held_ns));
   if (stream != nullptr) mean(stream->mean_bytes, event.bytes), mean(stream->mean_pixels, event.pixels);
 }
 
@@ -81,9 +86,12 @@ int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStream
   if (finish <= 2 * least_ns) return 0;
   // The near loaders serve the node's other lease streams by turns.
   int64_t sharing = 0;
+  bool has_home = false;
   for (const auto& [id, other] : streams.all()) {
     if (other.opened.node == stream.opened.node && !other.waiting.empty()) ++sharing;
+    has_home = has_home || other.opened.node == loader.node;
   }
+  if (has_home && loader.node != stream.opened.node && !loader.leased.empty()) return INT64_MAX;
   const double between_ns = static_cast<double>(sharing) / chunks_per_ns;
   return static_cast<int64_t>(std::ceil(static_cast<double>(finish - least_ns) / between_ns));
 }

@@ -1,7 +1,7 @@
 // When a chunk would arrive if a given loader made it, and which chunks a loader should leave to others.
 //
 //   FinishTimes times;
-//   times.produced(loader, stream, event);                    // what chunks cost, and how fast the loader is
+//   times.produced(loader, stream, event, granted_ns, now);   // what chunks cost, and how fast the loader is
 //   const int64_t ns = times.finish_ns(loader, stream, chunk, now);
 //   const int64_t leave = times.left_to_others(loader, stream, chunk, loaders, streams, now);
 //
@@ -18,7 +18,9 @@
 //       least finish of one of them + k / rate      rate: chunks a second that they make for this receiver
 //   and a far or slow one takes the first chunk that it finishes no later than that. So over a slow link travel chunks
 //   that are needed late, as many as the link carries, and none that would hold up a batch. Where no near loader is
-//   left, it takes what comes; but no more than the link carries in a second (LinkCosts::is_full).
+//   left, it takes what comes. One that has receivers on its own node takes nothing for far ones while it works for those:
+//   behind a chunk on a slow link its own leases would wait, too. And nobody takes more than the link carries in a
+//   second (LinkCosts::is_full).
 // Slow and back: looked at by update_slow(), at every tick. A slow loader keeps one lease for each executor and none
 //   behind it; it goes on being measured by what it makes, and is as before once it has half the median speed.
 // Determinism: as cost_model.h. Thread-safety: none; a part of Balancer.
@@ -40,8 +42,10 @@ class FinishTimes {
  public:
   static constexpr int32_t kClasses = 2;  // executors on the CPU alone, and beside GPUs
 
-  void opened(LeaseStreamState& stream) const;
-  void produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event);
+  void opened(LeaseStreamState& stream, int64_t now_ns);
+  // `granted_ns`: -1 where it is not known.
+  void produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event, int64_t granted_ns,
+                int64_t now_ns);
 
   // What the chunk costs an executor of the loader's class.
   int64_t work_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const;

@@ -6,9 +6,10 @@ namespace penstock {
 
 namespace {
 
-constexpr double kUnknownNsPerByte = 8;  // 1 Gbit/s
-constexpr double kNewestSample = 0.1;    // weight of the newest of many samples
+constexpr int64_t kUnknownNsPerByte = 80;  // 100 Mbit/s
+constexpr double kNewestSample = 0.1;      // weight of the newest of many samples
 constexpr int64_t kHalfLife_ns = 10'000'000'000;
+constexpr int64_t kUnknownHalfLife_ns = 1'000'000'000;
 constexpr int64_t kMostHalvings = 20;
 
 double weight_of(int64_t samples) {
@@ -16,6 +17,10 @@ double weight_of(int64_t samples) {
 }
 
 }  // namespace
+
+void LinkCosts::begin(int64_t now_ns) {
+  if (begun_ns_ < 0) begun_ns_ = now_ns;
+}
 
 void LinkCosts::granted(const Link& link, int64_t bytes) {
   links_[link].travelling_bytes += bytes;
@@ -52,7 +57,8 @@ int64_t LinkCosts::expected_ns(const Link& link, int64_t bytes, int64_t now_ns) 
   const auto at = links_.find(link);
   if (at == links_.end() || at->second.last_arrival_ns < 0) {
     const int64_t ahead = at == links_.end() ? 0 : at->second.travelling_bytes;
-    return static_cast<int64_t>(kUnknownNsPerByte * static_cast<double>(ahead + bytes));
+    const int64_t known_ns = begun_ns_ < 0 ? 0 : std::max<int64_t>(0, now_ns - begun_ns_);
+    return (kUnknownNsPerByte * (ahead + bytes)) >> std::min(kMostHalvings, known_ns / kUnknownHalfLife_ns);
   }
   const State& state = at->second;
   const double ns = state.latency_ns() + state.ns_per_byte() * static_cast<double>(state.travelling_bytes + bytes);

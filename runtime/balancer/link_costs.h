@@ -12,7 +12,8 @@
 // How: a chunk that was made while an earlier one was still travelling waited for that one, so the time between the two
 //   arrivals is what its bytes took (a busy period of the link); its rate is the ratio of exponentially weighted sums of
 //   both. Of the way of a chunk that met an empty link, what is left after its bytes is latency. Everything granted and not arrived
-//   is taken to travel first. A link of which nothing is known counts as 1 Gbit/s.
+//   is taken to travel first. A link of which nothing is known counts as one of 100 Mbit/s, and as twice as fast with
+//   every second since begin(), so that it is tried, and late enough where nobody needs it.
 //   What was learned fades: while nothing travels it halves every ten seconds, so that a link that was once slow is
 //   tried again.
 // Times are the coordinator's own: the latency holds the way of the lease and of both answers.
@@ -43,6 +44,7 @@ class LinkCosts {
     double latency_ns = 0;
   };
 
+  void begin(int64_t now_ns);  // the first time counts
   void granted(const Link& link, int64_t bytes);
   void dropped(const Link& link, int64_t bytes);
   void arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64_t now_ns);
@@ -74,6 +76,7 @@ class LinkCosts {
     double most_ns_per_byte() const { return busy_bytes > 0 ? ns_per_byte() : empty_ns / empty_bytes; }
     double latency_ns() const { return std::max(0.0, empty_ns - ns_per_byte() * empty_bytes); }
   };
+  int64_t begun_ns_ = -1;
   std::map<Link, State> links_;
 };
 

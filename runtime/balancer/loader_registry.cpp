@@ -1,6 +1,7 @@
 #include "runtime/balancer/loader_registry.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace penstock {
 
@@ -32,6 +33,13 @@ std::vector<LeaseKey> LoaderState::live_leases() const {
 
 bool LoaderState::has_leased(const LeaseKey& lease) const {
   return std::any_of(leased.begin(), leased.end(), [&lease](const HeldLease& held) { return held.lease == lease; });
+}
+
+int32_t LoaderState::most_leases() const {
+  constexpr double kMost = 8;  // times its executors
+  const double in_transit = chunk_ns > 0 ? std::min(kMost, std::ceil(way_ns / chunk_ns)) * executors() : 0;
+  const int32_t behind = std::max(slow ? 0 : depth - executors(), static_cast<int32_t>(in_transit));
+  return executors() + behind + (slow ? 0 : ahead);
 }
 
 int64_t LoaderState::ready_ns() const {
@@ -118,8 +126,8 @@ void LoaderRegistry::leave_room(LoaderState& loader) {
 
 void LoaderRegistry::refresh(LoaderState& loader) {
   const int32_t queue = static_cast<int32_t>(loader.leased.size()) + loader.revoked;
-  const int32_t most = loader.slow ? loader.executors() : loader.depth + loader.ahead;
-  if (queue >= most || loader.chunk_buffers_used >= loader.chunk_buffers || !loader.usable()) return leave_room(loader);
+  if (queue >= loader.most_leases() || loader.chunk_buffers_used >= loader.chunk_buffers || !loader.usable())
+    return leave_room(loader);
   constexpr int64_t kUnit_ns = 1'000'000;
   const LoaderState::RoomKey key{loader.ready_ns(), loader.at_its_speed_ns(kUnit_ns), loader.last_grant, loader.id};
   if (loader.has_room && key == loader.room_key) return;

@@ -63,6 +63,8 @@ struct LoaderState {
   bool draining = false;
   SpeedEstimate speed;  // beside its class's mean
   bool slow = false;    // far below its class's median: it holds no lease that it does not work on
+  double chunk_ns = 0;  // that an executor takes for a chunk, exponentially weighted; 0: unknown
+  double way_ns = 0;    // of a lease to it and the result back, likewise
   uint64_t last_grant = 0;
 
   // Two leases for each executor hide the round trip, so half of them work at a time.
@@ -73,6 +75,9 @@ struct LoaderState {
   }
   std::vector<LeaseKey> live_leases() const;
   bool has_leased(const LeaseKey& lease) const;
+  // Leases that it may hold: those that it works on, one more for each executor where it is not slow; or as many more as
+  // it makes while a result travels to us and a lease back. For the fast and the far that is more than two.
+  int32_t most_leases() const;
   // Until one of its executors is free for a chunk that it is granted now.
   int64_t ready_ns() const;
 

@@ -28,8 +28,8 @@ struct Executors {
 // on each, wants it. Chunks from other nodes go over one link, which takes `link_ms` for each.
 class World {
  public:
-  World(const std::vector<Executors>& loaders, int64_t link_ms, int64_t step_ms)
-      : balancer_(options()), loaders_(loaders), link_ms_(link_ms), step_ms_(step_ms) {
+  World(const std::vector<Executors>& loaders, int64_t link_ms, int64_t step_ms, int64_t message_ms = 0)
+      : balancer_(options()), loaders_(loaders), link_ms_(link_ms), step_ms_(step_ms), message_ms_(message_ms) {
     post(LeaseStreamOpened{1, 0, 0, 0, kSteps, kChunks, kChunks, /*payload_bytes=*/1'000'000});
     for (size_t i = 0; i < loaders_.size(); ++i) {
       free_at_.emplace_back(static_cast<size_t>(loaders_[i].count), 0);
@@ -97,14 +97,18 @@ class World {
     const Executors& its = loaders_[static_cast<size_t>(grant.loader)];
     auto& free_at = free_at_[static_cast<size_t>(grant.loader)];
     auto& one = *std::min_element(free_at.begin(), free_at.end());
-    const int64_t granted = now_, busy = its.chunk_ms * kMs;
-    one = std::max(one, now_) + busy;
+    const int64_t came = now_ + message_ms_ * kMs, busy = its.chunk_ms * kMs;
+    one = std::max(one, came) + busy;
     ++held_[grant.loader];
     at_ns(one, [=, this] {
       --held_[grant.loader];
       if (!lives(grant.loader)) return;
-      post(ChunkProduced{grant.loader, grant.lease, busy, 100'000, 200'000, now_ - granted});
-      if (its.node == 0) return arrive(grant);
+      const int64_t held_ns = now_ - came;
+      at(message_ms_, [=, this] {
+        post(ChunkProduced{grant.loader, grant.lease, busy, 100'000, 200'000, held_ns});
+        if (its.node == 0) arrive(grant);
+      });
+      if (its.node == 0) return;
       link_free_at_ = std::max(link_free_at_, now_) + link_ms_ * kMs;
       at_ns(link_free_at_, [=, this] { arrive(grant); });
     });
@@ -129,7 +133,7 @@ class World {
 
   Balancer balancer_;
   std::vector<Executors> loaders_;
-  const int64_t link_ms_, step_ms_;
+  const int64_t link_ms_, step_ms_, message_ms_;
   int64_t now_ = 0;
   uint64_t number_ = 0;
   std::map<uint64_t, std::function<void()>> happenings_;
@@ -176,6 +180,13 @@ TEST_CASE("when the loader at home is lost, the far one takes all at once") {
   both.rate(10, 50);
   both.lose(0);
   CHECK(both.rate(60, 100) >= 0.95 * 10 / 8);
+}
+
+TEST_CASE("a loader far from the coordinator, or a fast one, holds as many leases as it makes on the way of one") {
+  World near({{0, 2, 5}}, 1, 1), far({{0, 2, 5}}, 1, 1, /*message_ms=*/15);
+  CHECK(far.rate(50, 500) >= 0.97 * near.rate(50, 500));
+  CHECK(near.held(0) <= 4);
+  CHECK(far.held(0) > 6);
 }
 
 TEST_CASE("a loader below a third of its class's median speed holds what it works on, and comes back") {

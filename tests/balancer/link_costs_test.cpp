@@ -19,14 +19,16 @@ int64_t send(LinkCosts& links, int64_t count, int64_t each_ms, int64_t latency_m
   return now_ms + latency_ms + count * each_ms;
 }
 
-TEST_CASE("within a node nothing travels; an unknown link is one of 1 Gbit/s") {
+TEST_CASE("within a node nothing travels; an unknown link is one of 100 Mbit/s, and twice as fast every second") {
   LinkCosts links;
+  links.begin(0);
   CHECK(links.expected_ns({3, 3}, kMb, 0) == 0);
-  CHECK(links.expected_ns(kLink, kMb, 0) == 8 * kMs);
+  CHECK(links.expected_ns(kLink, kMb, 0) == 80 * kMs);
   links.granted(kLink, kMb);
-  CHECK(links.expected_ns(kLink, kMb, 0) == 16 * kMs);
+  CHECK(links.expected_ns(kLink, kMb, 0) == 160 * kMs);
   links.dropped(kLink, kMb);
-  CHECK(links.expected_ns(kLink, kMb, 0) == 8 * kMs);
+  CHECK(links.expected_ns(kLink, kMb, 0) == 80 * kMs);
+  CHECK(links.expected_ns(kLink, kMb, 3'500 * kMs) == 10 * kMs);
   CHECK(links.figures().empty());
 }
 
