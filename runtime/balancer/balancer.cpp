@@ -102,6 +102,7 @@ class Balancer::Impl {
     if (loaders_.find(e.loader) != nullptr) lose(e.loader, "joined again");
     LoaderState& loader = loaders_.join(e, now_);
     any_loader_ever_ = true;
+    finish_.fleet_changed();
     figures_[e.loader];
     check_at(loader, now_ + stalled_after());
     dispatch_loader(loader);
@@ -114,6 +115,7 @@ class Balancer::Impl {
   void on(const LoaderDraining& e) {
     LoaderState* loader = loaders_.find(e.loader);
     if (loader == nullptr) return;
+    finish_.fleet_changed();
     loader->draining = true;  // first: one that is heard again after a silence would be granted something
     draining_.insert(e.loader);
     note_alive(e.loader);
@@ -272,6 +274,7 @@ class Balancer::Impl {
     changed = expire_leases() || changed;
     std::vector<LoaderId> other_speed;
     finish_.update_slow(loaders_, other_speed);
+    if (!other_speed.empty()) finish_.fleet_changed();
     changed = changed || !other_speed.empty() || std::exchange(left_to_others_, false);
     if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.all_lost_ns) {
       while (!streams_.all().empty()) {
@@ -298,9 +301,11 @@ class Balancer::Impl {
       const int64_t silent = now_ - loader.last_received_ns;
       if (silent >= options_.lost_after_ns) {
         loader.given_up = true;
+        finish_.fleet_changed();
         actions_.push_back(GiveUpLoader{loader.id, "silent for " + seconds(silent)});
       } else if (silent >= stalled_after()) {
         loader.stalled = true;
+        finish_.fleet_changed();
         last_stall_ns_ = now_;
         any = release_held(loader) || any;
         check_at(loader, loader.last_received_ns + options_.lost_after_ns);
@@ -332,6 +337,7 @@ class Balancer::Impl {
     loader->last_received_ns = now_;
     if (loader->stalled && !loader->given_up) {
       loader->stalled = false;
+      finish_.fleet_changed();
       checks_.erase({loader->next_check_ns, id});
       check_at(*loader, now_ + stalled_after());
       loaders_.refresh(*loader);
@@ -345,6 +351,7 @@ class Balancer::Impl {
     if (loader.paused_until_ns != 0) pauses_.erase({loader.paused_until_ns, loader.id});
     loader.paused_until_ns = now_ + std::max<int64_t>(1, options_.lost_after_ns / 16) * (int64_t{1} << doublings);
     pauses_.emplace(loader.paused_until_ns, loader.id);
+    finish_.fleet_changed();
     loaders_.refresh(loader);
     if (left_to_others_) dispatch_all();
   }
@@ -355,6 +362,7 @@ class Balancer::Impl {
       LoaderState& loader = *loaders_.find(pauses_.begin()->second);
       pauses_.erase(pauses_.begin());
       loader.paused_until_ns = 0;
+      finish_.fleet_changed();
       loaders_.refresh(loader);
     }
     return any;
@@ -461,6 +469,7 @@ class Balancer::Impl {
     if (loader->paused_until_ns != 0) pauses_.erase({loader->paused_until_ns, id});
     note_figures(figures_[id], *loader);
     loaders_.remove(id);
+    finish_.fleet_changed();
     draining_.erase(id);
     for (const LeaseKey& lease : held) {
       if (is_remake(lease)) {
@@ -534,6 +543,7 @@ class Balancer::Impl {
     erase_stream(failed_chunks_, id);
     const int32_t live_before = streams_.live_receivers();
     streams_.close(id);
+    finish_.fleet_changed();
     if (streams_.live_receivers() == live_before) return;
     loaders_.set_live_receivers(streams_.live_receivers());  // and everybody's quota grows
     dispatch_all();
@@ -658,7 +668,7 @@ class Balancer::Impl {
 
   // How many chunks of the lease stream, from this one on, the loader leaves to others; none once these have not taken
   // anything for a while.
-  int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const {
+  int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) {
     constexpr int64_t kLongest_ns = 1'000'000'000;
     if (now_ - stream.moved_ns >= kLongest_ns || has_history(chunk)) return 0;
     return finish_.left_to_others(loader, stream, chunk, loaders_, streams_, now_);

@@ -62,38 +62,47 @@ int64_t FinishTimes::finish_ns(const LoaderState& loader, const LeaseStreamState
   return loader.node == stream.opened.node ? at_home_ns : at_home_ns + own_ns / 4 + link_ns(loader, stream, now_ns);
 }
 
-int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
-                                    const LoaderRegistry& loaders, const LeaseStreamRegistry& streams,
-                                    int64_t now_ns) const {
-  const auto is_near = [&](const LoaderState& l, int64_t own_ns) {
-    return l.node == stream.opened.node || link_ns(l, stream, now_ns) <= own_ns / 4;
-  };
-  const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, first));
-  if (!loader.slow && is_near(loader, own_ns)) return 0;
+bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& stream, int64_t own_ns,
+                          int64_t now_ns) const {
+  return loader.node == stream.opened.node || link_ns(loader, stream, now_ns) <= own_ns / 4;
+}
 
-  double chunks_per_ns = 0;
-  int64_t least_ns = INT64_MAX;
-  for (const auto& [id, other] : loaders.all()) {
-    if (id == loader.id || other.slow || !other.usable()) continue;
-    const int64_t its_ns = std::max<int64_t>(1, other.at_its_speed_ns(work_ns(other, stream, first)));
-    if (!is_near(other, its_ns)) continue;
-    chunks_per_ns +=
-        static_cast<double>(std::min(other.executors(), loaders.quota(other))) / static_cast<double>(its_ns);
-    least_ns = std::min(least_ns, other.ready_ns() + its_ns);
+// Looked at again every few milliseconds alone: in a fleet whose links are slow it is asked for with every grant.
+const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stream, const ChunkState& first,
+                                                    const LoaderRegistry& loaders, const LeaseStreamRegistry& streams,
+                                                    int64_t now_ns) {
+  constexpr int64_t kFresh_ns = 3'000'000;
+  Supply& supply = supplies_[stream.id()];
+  if (supply.at_ns >= 0 && now_ns - supply.at_ns < kFresh_ns) return supply;
+  supply = {now_ns, 0, INT64_MAX};
+  for (const auto& [id, loader] : loaders.all()) {
+    if (loader.slow || !loader.usable()) continue;
+    const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work_ns(loader, stream, first)));
+    if (!is_near(loader, stream, own_ns, now_ns)) continue;
+    supply.chunks_per_ns +=
+        static_cast<double>(std::min(loader.executors(), loaders.quota(loader))) / static_cast<double>(own_ns);
+    supply.least_ns = std::min(supply.least_ns, loader.ready_ns() + own_ns);
   }
-  if (chunks_per_ns == 0) return 0;
-  const int64_t finish = finish_ns(loader, stream, first, now_ns);
-  if (finish <= 2 * least_ns) return 0;
-  // The near loaders serve the node's other lease streams by turns.
+  // They serve the node's lease streams by turns.
   int64_t sharing = 0;
-  bool has_home = false;
   for (const auto& [id, other] : streams.all()) {
     if (other.opened.node == stream.opened.node && !other.waiting.empty()) ++sharing;
-    has_home = has_home || other.opened.node == loader.node;
   }
-  if (has_home && loader.node != stream.opened.node && !loader.leased.empty()) return INT64_MAX;
-  const double between_ns = static_cast<double>(sharing) / chunks_per_ns;
-  return static_cast<int64_t>(std::ceil(static_cast<double>(finish - least_ns) / between_ns));
+  supply.chunks_per_ns /= static_cast<double>(std::max<int64_t>(1, sharing));
+  return supply;
+}
+
+int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
+                                    const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns) {
+  const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, first));
+  if (!loader.slow && is_near(loader, stream, own_ns, now_ns)) return 0;
+  const Supply& supply = near_supply(stream, first, loaders, streams, now_ns);  // of which the loader is none
+  if (supply.chunks_per_ns == 0) return 0;
+  const int64_t finish = finish_ns(loader, stream, first, now_ns);
+  if (finish <= 2 * supply.least_ns) return 0;
+  const bool elsewhere = loader.node != stream.opened.node;
+  if (elsewhere && !loader.leased.empty() && streams.any_on_node(loader.node)) return INT64_MAX;
+  return static_cast<int64_t>(std::ceil(static_cast<double>(finish - supply.least_ns) * supply.chunks_per_ns));
 }
 
 void FinishTimes::update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& changed) const {

@@ -28,6 +28,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
@@ -54,7 +55,9 @@ class FinishTimes {
   bool link_is_full(const LoaderState& loader, const LeaseStreamState& stream) const;
   // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader should take.
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
-                         const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns) const;
+                         const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns);
+  // After loaders or lease streams have come or gone, or loaders are usable or slow that were not.
+  void fleet_changed() { supplies_.clear(); }
 
   // True: some loader became slow, or is no longer. `changed` lists them.
   void update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& changed) const;
@@ -64,12 +67,22 @@ class FinishTimes {
   const CostModel& model(int32_t executor_class) const { return models_[index_of(executor_class)]; }
 
  private:
+  // What the near loaders make for a lease stream.
+  struct Supply {
+    int64_t at_ns = -1;
+    double chunks_per_ns = 0;
+    int64_t least_ns = 0;  // until one of them has made a chunk that it is granted now
+  };
+  bool is_near(const LoaderState& loader, const LeaseStreamState& stream, int64_t own_ns, int64_t now_ns) const;
+  const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const LoaderRegistry& loaders,
+                            const LeaseStreamRegistry& streams, int64_t now_ns);
   static size_t index_of(int32_t executor_class) { return executor_class == 1 ? 1 : 0; }
   int64_t link_ns(const LoaderState& loader, const LeaseStreamState& stream, int64_t now_ns) const;
 
   std::array<CostModel, kClasses> models_;
   double mean_bytes_ = 0;  // of the fleet's chunks
   double mean_pixels_ = 0;
+  std::map<LeaseStreamId, Supply> supplies_;
 };
 
 }  // namespace penstock

@@ -8,6 +8,7 @@ LeaseStreamState& LeaseStreamRegistry::open(const LeaseStreamOpened& opened) {
   stream.cursor = opened.first_step;
   stream.finished_below = opened.first_step;
   ++lease_streams_of_receiver_[opened.receiver];
+  ++lease_streams_on_node_[opened.node];
   return stream;
 }
 
@@ -17,6 +18,8 @@ void LeaseStreamRegistry::close(LeaseStreamId id) {
   if (at->second.is_ready) ready_.erase(at->second.ready_key);
   const auto receiver = lease_streams_of_receiver_.find(at->second.opened.receiver);
   if (--receiver->second == 0) lease_streams_of_receiver_.erase(receiver);
+  const auto node = lease_streams_on_node_.find(at->second.opened.node);
+  if (--node->second == 0) lease_streams_on_node_.erase(node);
   streams_.erase(at);
 }
 

@@ -85,6 +85,8 @@ class LeaseStreamRegistry {
   const std::map<LeaseStreamId, LeaseStreamState>& all() const { return streams_; }
   int32_t live_receivers() const { return static_cast<int32_t>(lease_streams_of_receiver_.size()); }
 
+  bool any_on_node(int32_t node) const { return lease_streams_on_node_.count(node) != 0; }
+
   // Adds the step's chunks as waiting; false where the step is reserved or finished already.
   bool reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes);
   ChunkState* chunk(LeaseStreamState& stream, int64_t step, int32_t chunk);  // null: unknown, or its step is finished
@@ -98,6 +100,7 @@ class LeaseStreamRegistry {
  private:
   std::map<LeaseStreamId, LeaseStreamState> streams_;
   std::map<ReceiverId, int32_t> lease_streams_of_receiver_;
+  std::map<int32_t, int32_t> lease_streams_on_node_;
   std::set<LeaseStreamState::ReadyKey> ready_;
 };
 

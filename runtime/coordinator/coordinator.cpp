@@ -66,6 +66,19 @@ class Coordinator::Impl {
     }
   }
 
+  // From outside: `work` counts as coordinating.
+  template <class Work>
+  auto timed(const Work& work) {
+    struct Stopwatch {
+      const Clock& clock;
+      Nanoseconds& sum;
+      const Nanoseconds begun = clock.now();
+      ~Stopwatch() { sum += clock.now() - begun; }
+    };
+    const Stopwatch stopwatch{clock_, figures_.busy_ns};
+    return work();
+  }
+
   void handle(PeerId peer, const ControlMessage& message) {
     if (fenced(peer, message)) return;
     std::visit(overloaded{
@@ -583,7 +596,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, 
     : impl_(std::make_unique<Impl>(options, clock, std::move(send), std::move(notice), std::move(wake))) {}
 Coordinator::~Coordinator() = default;
 void Coordinator::handle(PeerId peer, const ControlMessage& message) {
-  impl_->handle(peer, message);
+  impl_->timed([&] { impl_->handle(peer, message); });
 }
 void Coordinator::peer_lost(PeerId peer, const std::string& reason, bool dead) {
   impl_->peer_lost(peer, reason, dead);
@@ -592,10 +605,10 @@ void Coordinator::reported(PeerId loader) {
   impl_->reported(loader);
 }
 void Coordinator::tick() {
-  impl_->tick();
+  impl_->timed([&] { impl_->tick(); });
 }
 bool Coordinator::resume() {
-  return impl_->resume();
+  return impl_->timed([&] { return impl_->resume(); });
 }
 std::optional<Nanoseconds> Coordinator::idle_since() const {
   return impl_->idle_since();

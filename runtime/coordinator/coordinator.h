@@ -66,7 +66,8 @@ class Coordinator {
   struct Figures {
     int64_t granted = 0;
     int64_t regranted = 0;
-    int64_t hedged = 0;  // of those, late by what leases usually take
+    int64_t hedged = 0;       // of those, late by what leases usually take
+    Nanoseconds busy_ns = 0;  // what coordinating took of the event loop
     // "rank 3 (loader): its socket closed; 12.3 s after the start, with 5 chunks in hand", and when it was back
     std::vector<std::string> lost;
     std::vector<std::string> left;  // in good order, likewise

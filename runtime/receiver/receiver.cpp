@@ -132,6 +132,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     if (coordinator_) {
       const Coordinator::Figures figures = coordinator_->figures();
       report["leases"] = {{"granted", figures.granted}, {"regranted", figures.regranted}, {"hedged", figures.hedged}};
+      report["coordinating_s"] = as_seconds(figures.busy_ns);
       report["balance"] = coordinator_->balance();
       report["lost_loaders"] = figures.lost;
       report["left_loaders"] = figures.left;

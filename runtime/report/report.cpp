@@ -157,7 +157,13 @@ std::string balance_lines(const json& report) {
     const json& leases = rank.at("leases");
     text += "leases: " + number(leases.at("granted").get<double>()) + " granted, " +
             number(leases.at("regranted").get<double>()) + " of them a second time, " +
-            number(leases.at("hedged").get<double>()) + " because the first holder was late\n";
+            number(leases.at("hedged").get<double>()) + " because the first holder was late";
+    const double span = rank.value("elapsed_s", 0.0);
+    if (const double busy = rank.value("coordinating_s", 0.0); busy > 0 && span > 0) {
+      text += "; granting them took " + rank_name(report, rank.value("rank", int64_t{0})) + " " + percent(busy / span) +
+              " of its time";
+    }
+    text += "\n";
   }
   for (const json& cost : balance.at("costs")) {
     text += "cost of a chunk on a " + std::string(cost.at("executors") == "gpu" ? "thread with GPUs" : "thread") +

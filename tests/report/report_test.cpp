@@ -37,6 +37,7 @@ struct Job {
       report.update({{"role", "loader"}, {"threads", 4}, {"busy_fraction", busy_fraction}, {"decode_s", 10.0}});
     }
     if (rank == 0) {
+      report["coordinating_s"] = 0.2;
       report["leases"] = {{"granted", 12345}, {"regranted", 3}, {"hedged", 1}};
       report["balance"] = {
           {"costs",
@@ -103,7 +104,9 @@ TEST_CASE("the text has leases, costs, speeds and links") {
   job.links = {link(1, 0, 118, 12.0), link(0, 0, 5000, json())};
   job.slow = true;
   const std::string text = report_text(job.merged());
-  CHECK(says(text, "leases: 12,345 granted, 3 of them a second time, 1 because the first holder was late\n"));
+  CHECK(says(text,
+             "leases: 12,345 granted, 3 of them a second time, 1 because the first holder was late; "
+             "granting them took rank 0 (trainer 0, host a) 2.0 % of its time\n"));
   CHECK(says(text, "cost of a chunk on a thread: 0.12 ms + 3.00 ns a byte + 2.00 ns a pixel\n"));
   CHECK(says(text, "rank 3 (loader, host b) is slow: 0.20 of the mean speed\n"));
   CHECK(says(text, "speeds of the loaders, beside their mean: 0.20 to 1.00\n"));
