@@ -65,10 +65,6 @@ class Balancer::Impl {
     actions_.clear();
     std::visit([this](const auto& e) { on(e); }, event);
     if (!remakes_wanted_.empty()) grant_remakes();
-    if (std::exchange(link_has_room_, false)) {
-      link_was_full_ = false;
-      dispatch_all();
-    }
     say_who_has_drained();
     if (options_.policy == BalancerOptions::Policy::random) dispatch_random();
     return std::move(actions_);
@@ -718,9 +714,10 @@ class Balancer::Impl {
     return false;
   }
 
+  // When something arrives over it, its loader is looked at again; the others of its node at the next Tick.
   bool link_is_full(const LoaderState& loader, const LeaseStreamState& stream) {
     const bool full = finish_.link_is_full(loader, stream);
-    link_was_full_ = link_was_full_ || full;
+    left_to_others_ = left_to_others_ || full;
     return full;
   }
 
@@ -729,7 +726,6 @@ class Balancer::Impl {
     if (chunk.from_node < 0) return;
     finish_.links.dropped({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes);
     chunk.from_node = -1;
-    link_has_room_ = link_has_room_ || link_was_full_;
   }
   void arrived(const LeaseStreamState& stream, ChunkState& chunk) {
     if (chunk.from_node < 0) return;
@@ -737,7 +733,6 @@ class Balancer::Impl {
         chunk.held_ns < 0 ? now_ : chunk.granted_ns + chunk.held_ns;  // unknown: nothing is learned
     finish_.links.arrived({chunk.from_node, stream.opened.node}, stream.opened.payload_bytes, ready_ns, now_);
     chunk.from_node = -1;
-    link_has_room_ = link_has_room_ || link_was_full_;
   }
 
   static void note_figures(LoaderFigures& figures, const LoaderState& loader) {
@@ -823,8 +818,6 @@ class Balancer::Impl {
   LeaseStreamRegistry streams_;
   FinishTimes finish_;
   bool left_to_others_ = false;                    // by some loader, since the last Tick
-  bool link_was_full_ = false;                     // for some loader that had room
-  bool link_has_room_ = false;                     // since then
   std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
   std::map<LeaseKey, std::string> failed_chunks_;  // chunks that failed, by generation 0, with the last reason
   std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0
