@@ -1,0 +1,92 @@
+"""A slow network: loaders behind it keep it busy, loaders at home need it not, the report names it; and the stream stays
+what it is. The nodes and the link between them are support/hosts.py's."""
+
+import json
+import os
+import statistics
+import tempfile
+
+from hosts import Hosts, skip_without_hosts
+from jobs import FULL, PENSTOCK, Result, demo_photos, run_job, run_tests
+from leftovers import no_leftovers, run
+
+skip_without_hosts()
+work = tempfile.TemporaryDirectory(prefix="slow_link_test-")
+IMAGE_BYTES = 224 * 224 * 3
+job = os.path.join(work.name, "job.yaml")
+with open(job, "w") as file:
+    file.write(f"""\
+seed: 3
+loader: {{threads: 1, memory_gb: 0.25}}
+trainer: {{timeout_s: 60, grace_s: 2}}
+splits:
+  train:
+    mode: train
+    dataset: {{folder: {json.dumps(os.path.join(demo_photos(400, 20), "train"))}}}
+    pipeline:
+      - RandomResizedCrop: {{size: 224}}
+      - ToDtype: {{dtype: float32, scale: true}}
+    sampler: {{shuffle: true}}
+    batch_size: 16
+    tail: pad
+""")
+
+
+def launch(hosts, env, trainers, loaders, epochs):
+    words = [PENSTOCK, "launch", "--run", job, f"--trainer-host={trainers}", f"--loader-host={loaders}", "--json",
+             f"--epochs={epochs}"]
+    result = Result(run(hosts.enter(0, words), 200, env=hosts.environment(env)))
+    assert result.code == 0, result.log
+    return result
+
+
+def links(report):
+    """{(from, to): chunks} of the report, by host."""
+    ranks = report["ranks"]
+    balance = next(rank["balance"] for rank in ranks if "balance" in rank)
+    host = {balance["nodes"][rank["rank"]]: rank["host"] for rank in ranks}
+    return {(host[link["from"]], host[link["to"]]): link["chunks"] for link in balance["links"]}
+
+
+def test_loaders_behind_a_slow_link_keep_it_busy():
+    with no_leftovers() as env:
+        expected = run_job(job, options=["--epochs=1"], overrides=["roles.trainers=1"], env=env).hashes()
+    for mbit in (20, 100) if FULL else (100,):
+        with no_leftovers() as env, Hosts(2, env) as hosts:
+            hosts.limit_link(1, mbit)
+            result = launch(hosts, env, "host0:1", "host1:2", epochs=1)
+        split = result.report["splits"]["train"]
+        share = split["images_per_s"] * IMAGE_BYTES * 8 / (mbit * 1e6)
+        print(f"  {mbit} Mbit/s: images are {share:.1%} of it", flush=True)
+        assert result.hashes() == expected
+        assert "The network held the job up" in result.report["bottleneck"], result.report["bottleneck"]
+        assert "the link from host1 to host0 carried" in result.report["bottleneck"], result.report["bottleneck"]
+        assert share >= 0.9, share
+
+
+def test_with_loaders_at_home_hardly_anything_crosses_it():
+    epochs = 40 if FULL else 10
+    with no_leftovers() as env:
+        expected = run_job(job, options=[f"--epochs={epochs}"], overrides=["roles.trainers=2"], env=env).hashes()
+    rates = {None: [], 100: []}
+    crossed = []
+    for mbit in (None, 100) * 5 if FULL else (100,):
+        with no_leftovers() as env, Hosts(2, env) as hosts:
+            if mbit:
+                hosts.limit_link(1, mbit)
+            result = launch(hosts, env, "host0:1,host1:1", "host0:1,host1:1", epochs)
+        assert result.hashes() == expected
+        rates[mbit].append(result.report["splits"]["train"]["images_per_s"])
+        if mbit:
+            chunks = links(result.report)
+            crossed.append(sum(n for (a, b), n in chunks.items() if a != b) / sum(chunks.values()))
+    print(f"  crossed: {', '.join(f'{share:.1%}' for share in crossed)} of the chunks", flush=True)
+    assert statistics.median(crossed) < 0.15, crossed
+    if FULL:
+        ratio = statistics.median(rates[100]) / statistics.median(rates[None])
+        print(f"  {ratio:.3f} of the rate without the link; {rates}", flush=True)
+        assert ratio >= 0.95, rates
+
+
+if __name__ == "__main__":
+    run_tests(globals())
