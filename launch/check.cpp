@@ -47,6 +47,7 @@ std::string thousands(int64_t value) {
 struct Examined {
   Mutex mutex;
   std::map<int64_t, std::string> unusable PENSTOCK_GUARDED_BY(mutex);  // index -> why
+  std::atomic<int64_t> looked{0};                                      // samples
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unreadable{0};  // trouble of the environment: no substitute helps there
 };
@@ -105,14 +106,17 @@ class Examiner {
   int64_t bytes_ = 0;
 };
 
-// Looks at every sample, or at every n-th.
-void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Examined& findings) {
+// Looks at every sample that is here, or at every n-th.
+void examine(const SplitContext& context, const IndexRanges& here, int64_t stride, bool decode, int threads,
+             Examined& findings) {
   std::atomic<int64_t> next{0};
   const auto look = [&] {
     Examiner examiner(context, decode);
     for (;;) {
       const int64_t index = next.fetch_add(stride);
       if (index >= context.source().size()) return;
+      if (!here.contains(index)) continue;
+      ++findings.looked;
       std::string why;
       try {
         why = examiner.look(index).reason;
@@ -348,8 +352,14 @@ class JobCheck {
     const Source& source = context.source();
     const int64_t stride = most_ > 0 ? std::max<int64_t>(1, source.size() / most_) : 1;
     Examined findings;
-    examine(context, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), findings);
-    const int64_t looked = (source.size() + stride - 1) / stride;
+    const IndexRanges here = source.readable().ranges;
+    examine(context, here, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
+            findings);
+    if (here.samples() < source.size()) {
+      std::printf("  %s of the samples are on this node's disks (dataset.local); a job needs each on some loader's\n",
+                  thousands(here.samples()).c_str());
+    }
+    const int64_t looked = findings.looked.load();
     MutexLock lock(findings.mutex);
     std::printf("  %s files looked at (%s), %.1f MB, %zu unusable\n", thousands(looked).c_str(),
                 decode_ ? "every pixel" : "headers; --decode looks at every pixel",

@@ -209,6 +209,12 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
   fresh.answer.dataset_fingerprint = source.fingerprint().hex();
   fresh.answer.classes = source.class_names();
   fresh.answer.labelled = source.labelled();
+  ReadableSamples readable = source.readable();
+  if (readable.ranges != IndexRanges::all(source.size())) {
+    fresh.answer.partial = true;
+    fresh.answer.readable = readable.ranges.bounds();
+    fresh.answer.lacking = std::move(readable.lacking);
+  }
   const auto extras = extra_fields(fresh.context->fields());
   fresh.answer.extra_fields.assign(extras.begin(), extras.end());
 }

@@ -22,7 +22,7 @@ auto members(PrepareSplit& m) {
 }
 auto members(SplitPrepared& m) {
   return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled,
-                  m.same, m.error_kind, m.error, m.remedy);
+                  m.partial, m.readable, m.lacking, m.same, m.error_kind, m.error, m.remedy);
 }
 auto members(OpenSplit& m) {
   return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening, m.split);
@@ -38,7 +38,7 @@ auto members(OpenLeaseStream& m) {
                   m.gpu_reader, m.again);
 }
 auto members(LeaseStreamReady& m) {
-  return std::tie(m.stream, m.chunk_samples);
+  return std::tie(m.stream, m.chunk_samples, m.by_holder);
 }
 auto members(BatchBufferFree& m) {
   return std::tie(m.stream, m.step);

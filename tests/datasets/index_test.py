@@ -37,6 +37,21 @@ def test_every_kind():
             assert got == wanted, f"{name}: {got} instead of {wanted}"
 
 
+def test_some_of_the_files_are_here():
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        folder = os.path.join(top, "photos")
+        shutil.copytree(photos, folder)
+        dataset = {"folder": folder, "index": "x.index", "local": True}
+        index(top, dataset)
+        shutil.rmtree(os.path.join(folder, sorted(os.listdir(folder))[1]))
+        said = penstock("check", write_job(top, dataset))
+        assert "16 of the samples are on this node's disks (dataset.local)" in said, said
+        assert "16 files looked at" in said and "check: fine" in said, said
+        code, said = refused("run", write_job(top, dataset))
+        assert code == 4 and "no loader can read 8 of the 24 samples of split 'train', the first being number 8" in said, said
+
+
 def test_folder_by_itself():
     photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
     with tempfile.TemporaryDirectory(prefix="index-") as top:
