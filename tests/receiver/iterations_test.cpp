@@ -112,7 +112,8 @@ struct Desk {
     return true;
   }
   // Some of step 0's rows as a chunk, whatever their order; each image is of bytes of its row's number.
-  bool make_rows(uint64_t stream, int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0) {
+  bool make_rows(uint64_t stream, int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0,
+                 uint64_t buffer_range = 0) {
     ChunkHeader header;
     header.lease = {stream, 0, chunk, 1};
     header.fingerprint = 5;
@@ -120,11 +121,13 @@ struct Desk {
     header.first_row = static_cast<int32_t>(rows.front());
     const FieldLayout layout = payload_layout(splits.at(1).raw_fields, header.samples, 0);
     header.payload_bytes = layout.total_bytes;
+    if (buffer_range > 0) header.buffer_range = {0, buffer_range, 64 * buffer_range, rows.size() * 48};
     Message payload(layout.total_bytes, std::byte{0});
     std::vector<SampleRecord> records(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       records[i].planned.position = position_of_row0 + rows[i];
       records[i].index = 100 + rows[i];
+      records[i].on_gpu = buffer_range > 0;
       std::fill_n(payload.begin() + static_cast<std::ptrdiff_t>(layout.offsets[0] + i * 48), 48,
                   static_cast<std::byte>(rows[i] + 1));
     }
@@ -244,6 +247,21 @@ TEST_CASE("chunks of rows that do not follow each other come together to a batch
     CHECK(index == 100 + row);
     CHECK(std::to_integer<int64_t>(data[layout.fields[0] + static_cast<size_t>(row) * 48]) == row + 1);
   }
+}
+
+TEST_CASE("images that stay on a GPU are told of by rows, where those do not follow each other") {
+  Desk desk(2, 0, true);
+  desk.iterations.begin(kClient, {1, 0, 0, {}});
+  const ClientIteration stream = desk.received<ClientIteration>().at(0);
+  const int32_t exported = desk.share_memory();
+  desk.iterations.ready({stream.stream, 3, true});
+  desk.iterations.next(kClient, {stream.stream});
+  CHECK(desk.make_rows(stream.stream, 0, {0, 2, 3}, 0, 1));
+  CHECK(desk.make_rows(stream.stream, 1, {1}, 0, 8));
+  desk.iterations.serve(stream.stream);
+  const ClientBatch batch = desk.received<ClientBatch>().at(0);
+  CHECK(batch.buffer_ranges == std::vector<ClientBufferRange>{
+                                   {exported, 0, 1, 64, 48}, {exported, 2, 2, 64 + 48, 96}, {exported, 1, 1, 512, 48}});
 }
 
 TEST_CASE("a program that holds all batches hears so once, and has the next when one is back") {
