@@ -21,6 +21,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/base/utf8.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/datasets/image_folder.h"
 #include "runtime/datasets/pack_format.h"
 #include "runtime/datasets/split_folders.h"
 #include "runtime/gpu/gpus.h"
@@ -266,6 +267,7 @@ class JobCheck {
     }
     if (!source.class_names().empty()) classes_[name] = source.class_names();
     if (!spec.dataset.folder.empty()) doubt_classes(spec.dataset.folder);
+    if (!spec.dataset.folder.empty() && spec.dataset.index.empty()) print_list_memory(source.size());
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job_, job_.roles.trainers)));
@@ -334,6 +336,17 @@ class JobCheck {
   void found(ErrorKind kind, const std::string& what) {
     std::printf("%s\n", what.c_str());
     if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
+  }
+
+  // From a megabyte on.
+  static void print_list_memory(int64_t files) {
+    const int64_t mb = files * kListedFileBytes / 1'000'000;
+    if (mb == 0) return;
+    std::printf(
+        "  the list of files takes about %s MB at each loader, besides loader.memory_gb; with an index (`penstock "
+        "index`) "
+        "the loaders of a node share one, and need not list\n",
+        thousands(mb).c_str());
   }
 
   // What may be meant so, and hardly ever is.
