@@ -469,7 +469,7 @@ class Coordinator::Impl {
     for (const auto& [id, stream] : streams_) {
       if (stream.fingerprint != fingerprint || (one && *one != id)) continue;
       events.push_back(
-          {id, loader, readable == nullptr ? std::vector<int64_t>() : stream.placement->held_by(*readable)});
+          {id, loader, readable == nullptr ? std::vector<int64_t>() : stream.placement->held_by(readable)});
     }
     for (const SamplesHeld& event : events) apply(event);
   }

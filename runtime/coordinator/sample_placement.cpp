@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-SamplePlacement::SamplePlacement(int64_t size, const std::vector<Readable>& disks) : size_(size) {
+SamplePlacement::SamplePlacement(int64_t size, const std::vector<Readable>& disks) : size_(size), disks_(disks) {
   // Where disk number `second` begins to have samples, or ceases to.
   std::vector<std::pair<int64_t, size_t>> changes;
   for (size_t d = 0; d < disks.size(); ++d) {
@@ -35,6 +35,13 @@ SamplePlacement::SamplePlacement(int64_t size, const std::vector<Readable>& disk
     at = next;
   }
   groups_ = std::ssize(known);
+  held_.resize(disks.size());
+  for (const auto& [holders, group] : known) {
+    for (size_t d = 0; d < disks.size(); ++d) {
+      if (holders[d]) held_[d].push_back(group);
+    }
+  }
+  for (std::vector<int64_t>& held : held_) std::sort(held.begin(), held.end());
   missing_ = IndexRanges(std::move(missing), size);
 }
 
@@ -43,9 +50,12 @@ int64_t SamplePlacement::group_of(int64_t index) const noexcept {
   return group_at_[static_cast<size_t>(after - begins_.begin() - 1)];
 }
 
-std::vector<int64_t> SamplePlacement::held_by(const IndexRanges& ranges) const {
+std::vector<int64_t> SamplePlacement::held_by(const Readable& ranges) const {
+  for (size_t d = 0; d < disks_.size(); ++d) {
+    if (disks_[d] == ranges || *disks_[d] == *ranges) return held_[d];
+  }
   std::vector<bool> holds(static_cast<size_t>(groups_), true);
-  const std::vector<int64_t>& bounds = ranges.bounds();
+  const std::vector<int64_t>& bounds = ranges->bounds();
   size_t r = 0;  // the first range that does not end before the run
   for (size_t i = 0; i < begins_.size(); ++i) {
     const int64_t begin = begins_[i];

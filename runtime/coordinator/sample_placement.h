@@ -3,7 +3,7 @@
 //
 //   SamplePlacement placement(dataset_size, {ranges_of_node_a, ranges_of_node_b});   // equal ones are wanted once
 //   placement.group_of(17);                        // samples of one group lie on the same disks
-//   placement.held_by(ranges);                     // groups all of which a loader with these ranges can read
+//   placement.held_by(ranges);                     // groups all of which a loader with these ranges can read, ascending
 //   placement.missing();                           // samples that none of them has
 //   BatchCut cut = cut_batch(plan.batch(step, replica), placement, chunk_samples);
 //   for (int32_t row : cut.rows_of(chunk)) ...     // the chunk's samples, all of group cut.groups[chunk]
@@ -42,7 +42,7 @@ class SamplePlacement {
 
   int64_t groups() const noexcept { return groups_; }
   int64_t group_of(int64_t index) const noexcept;
-  std::vector<int64_t> held_by(const IndexRanges& ranges) const;
+  std::vector<int64_t> held_by(const Readable& ranges) const;  // takes no time for the disks that it is made of
   const IndexRanges& missing() const noexcept { return missing_; }
 
  private:
@@ -51,6 +51,8 @@ class SamplePlacement {
   int64_t groups_ = 0;
   int64_t size_ = 0;
   IndexRanges missing_;
+  std::vector<Readable> disks_;
+  std::vector<std::vector<int64_t>> held_;  // by each disk
 };
 
 struct BatchCut {

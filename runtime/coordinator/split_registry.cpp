@@ -221,9 +221,9 @@ bool SplitRegistry::is_last_holder(PeerId loader, const std::set<PeerId>& leavin
     if (others.count(its) != 0) continue;
     std::set<int64_t> at_others;
     for (const Readable& one : others) {
-      for (const int64_t group : placement->held_by(*one)) at_others.insert(group);
+      for (const int64_t group : placement->held_by(one)) at_others.insert(group);
     }
-    const std::vector<int64_t> held = placement->held_by(*its);
+    const std::vector<int64_t> held = placement->held_by(its);
     if (!std::includes(at_others.begin(), at_others.end(), held.begin(), held.end())) return true;
   }
   return false;

@@ -169,7 +169,7 @@ LoaderSplits::Listed LoaderSplits::open(const PrepareSplit& m, Listed before) co
       list_anew(m, files, fresh);
       // Folders that changed and hold the same pictures; or that may have changed, and did not.
       if (before.context && before.answer.dataset_fingerprint == answer.dataset_fingerprint &&
-          same_files(before.stamps, fresh.stamps)) {
+          before.answer.readable == answer.readable && same_files(before.stamps, fresh.stamps)) {
         fresh.context = std::move(before.context);
         answer = std::move(before.answer);
       } else {

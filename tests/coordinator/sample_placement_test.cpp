@@ -73,7 +73,7 @@ TEST_CASE("samples of a group lie on the same disks, and a loader holds the grou
     }
     all.push_back(std::make_shared<const IndexRanges>(stranger));
     for (const Readable& disk : all) {
-      const std::vector<int64_t> held = placement.held_by(*disk);
+      const std::vector<int64_t> held = placement.held_by(disk);
       for (int64_t group = 0; group < placement.groups(); ++group) {
         bool whole = true;
         for (int64_t i = 0; i < size; ++i) {
