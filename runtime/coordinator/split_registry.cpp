@@ -189,7 +189,9 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
     split.problem.remedy = split.opened.local() ? "copy the same index to every node"
                                                 : "make the same files visible under the same path on every node";
   }
-  if (m.good && !m.same && split.opened.local() && m.dataset_size == split.opened.prepared.dataset_size) {
+  const bool same_data = m.good && !m.same && m.dataset_fingerprint == split.opened.prepared.dataset_fingerprint &&
+                         m.dataset_size == split.opened.prepared.dataset_size;
+  if (same_data && split.opened.local()) {
     split.opened.disks.set(loader,
                            m.partial ? IndexRanges(m.readable, m.dataset_size) : IndexRanges::all(m.dataset_size));
     if (!m.lacking.empty()) split.lacking[loader] = m.lacking;

@@ -754,12 +754,12 @@ std::string local_json(const std::vector<std::string>& overrides = {}) {
   return split_json(all);
 }
 void holds(World& world, PeerId loader, const std::string& json, std::vector<int64_t> bounds,
-           const std::string& lacking = "'/data/7.tar'", int64_t size = 10) {
+           const std::string& lacking = "'/data/7.tar'", int64_t size = 10, const std::string& fingerprint = "aa") {
   SplitPrepared m;
   m.fingerprint = fingerprint_of(json);
   m.good = true;
   m.dataset_size = size;
-  m.dataset_fingerprint = "aa";
+  m.dataset_fingerprint = fingerprint;
   m.partial = true;
   m.readable = std::move(bounds);
   m.lacking = lacking;
@@ -916,6 +916,10 @@ TEST_CASE("a loader that comes later, or back, is given what it can read once it
   SUBCASE("with more") {
     holds(world, 3, json, {2, 10});
     CHECK(world.take<LeaseGranted>(3).size() == had);
+  }
+  SUBCASE("with another index: that is another data set") {
+    holds(world, 3, json, {5, 10}, "", 10, "bb");
+    CHECK(world.take<LeaseGranted>(3).empty());
   }
   SUBCASE("with fewer: what is cut already it can read in part only, and a new iteration it can") {
     holds(world, 3, json, {6, 10});
