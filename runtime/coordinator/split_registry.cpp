@@ -282,7 +282,8 @@ void SplitRegistry::check_placement(Split& split) {
       if (++named > 3) break;
       lacking += "; " + loader_name(loader, options_.embedded) + " lacks " + what;
     }
-    throw Error(ErrorKind::dataset,
+    for (const PeerId loader : lost_) lacking += "; " + loader_name(loader, options_.embedded) + " was lost";
+    throw Error(lost_.empty() ? ErrorKind::dataset : ErrorKind::peer_lost,
                 "no loader can read " + std::to_string(missing.samples()) + " of the " + std::to_string(size) +
                     " samples of split '" + opened.resolved.name + "', the first being number " +
                     std::to_string(missing.bounds().front()) + lacking,
@@ -303,7 +304,7 @@ void SplitRegistry::judge(Split& split) {
   if (split.failed) return;
   OpenedSplit& opened = split.opened;
   try {
-    if (!split.known) {
+    if (!split.known || (opened.local() && living_.empty())) {
       throw Error(ErrorKind::peer_lost, "no loader is left that could read split '" + opened.resolved.name + "'",
                   "see the messages of the loaders");
     }

@@ -838,6 +838,29 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("where a loader was lost before the split was open, that is why nobody can read its samples") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 3, json, {5, 10});
+  world.coordinator.peer_lost(3, "killed", true);
+  SUBCASE("one") {
+    holds(world, 2, json, {0, 5});
+    const auto refused = world.take<SplitRefused>(0);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+    CHECK(refused[0].error.ends_with("rank 2 (loader) lacks '/data/7.tar'; rank 3 (loader) was lost"));
+  }
+  SUBCASE("all") {
+    world.coordinator.peer_lost(2, "killed", true);
+    const auto refused = world.take<SplitRefused>(0);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error == "no loader is left that could read split 'train'");
+  }
+}
+
 TEST_CASE("ranges that cannot be are a broken protocol") {
   World world;
   const std::string json = local_json();
