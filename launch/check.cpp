@@ -21,6 +21,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/base/utf8.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/datasets/image_folder.h"
 #include "runtime/datasets/pack_format.h"
 #include "runtime/datasets/split_folders.h"
 #include "runtime/gpu/gpus.h"
@@ -47,6 +48,7 @@ std::string thousands(int64_t value) {
 struct Examined {
   Mutex mutex;
   std::map<int64_t, std::string> unusable PENSTOCK_GUARDED_BY(mutex);  // index -> why
+  std::atomic<int64_t> looked{0};                                      // samples
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unreadable{0};  // trouble of the environment: no substitute helps there
 };
@@ -105,14 +107,17 @@ class Examiner {
   int64_t bytes_ = 0;
 };
 
-// Looks at every sample, or at every n-th.
-void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Examined& findings) {
+// Looks at every sample that is here, or at every n-th.
+void examine(const SplitContext& context, const IndexRanges& here, int64_t stride, bool decode, int threads,
+             Examined& findings) {
   std::atomic<int64_t> next{0};
   const auto look = [&] {
     Examiner examiner(context, decode);
     for (;;) {
       const int64_t index = next.fetch_add(stride);
       if (index >= context.source().size()) return;
+      if (!here.contains(index)) continue;
+      ++findings.looked;
       std::string why;
       try {
         why = examiner.look(index).reason;
@@ -262,6 +267,7 @@ class JobCheck {
     }
     if (!source.class_names().empty()) classes_[name] = source.class_names();
     if (!spec.dataset.folder.empty()) doubt_classes(spec.dataset.folder);
+    if (!spec.dataset.folder.empty() && spec.dataset.index.empty()) print_list_memory(source.size());
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job_, job_.roles.trainers)));
@@ -332,6 +338,17 @@ class JobCheck {
     if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
   }
 
+  // From a megabyte on.
+  static void print_list_memory(int64_t files) {
+    const int64_t mb = files * kListedFileBytes / 1'000'000;
+    if (mb == 0) return;
+    std::printf(
+        "  the list of files takes about %s MB at each loader, besides loader.memory_gb; with an index (`penstock "
+        "index`) "
+        "the loaders of a node share one, and need not list\n",
+        thousands(mb).c_str());
+  }
+
   // What may be meant so, and hardly ever is.
   static void doubt_classes(const std::string& folder) {
     if (const auto splits = splits_as_classes(folder); !splits.empty()) {
@@ -348,8 +365,14 @@ class JobCheck {
     const Source& source = context.source();
     const int64_t stride = most_ > 0 ? std::max<int64_t>(1, source.size() / most_) : 1;
     Examined findings;
-    examine(context, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), findings);
-    const int64_t looked = (source.size() + stride - 1) / stride;
+    const IndexRanges here = source.readable().ranges;
+    examine(context, here, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
+            findings);
+    if (here.samples() < source.size()) {
+      std::printf("  %s of the samples are on this node's disks (dataset.local); a job needs each on some loader's\n",
+                  thousands(here.samples()).c_str());
+    }
+    const int64_t looked = findings.looked.load();
     MutexLock lock(findings.mutex);
     std::printf("  %s files looked at (%s), %.1f MB, %zu unusable\n", thousands(looked).c_str(),
                 decode_ ? "every pixel" : "headers; --decode looks at every pixel",

@@ -1,6 +1,8 @@
 #include "runtime/balancer/balancer.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -179,7 +181,7 @@ class Balancer::Impl {
     chunk->failed_by.push_back(loader->serial);
     const std::string reason = name(e.loader) + ": " + e.reason;
     failed_chunks_[place_of(e.lease)] = reason;
-    if (chunk->failures_in_a_row >= options_.max_attempts || hopeless(*chunk)) {
+    if (chunk->failures_in_a_row >= options_.max_attempts || hopeless(*stream, *chunk)) {
       rest_or_fail(*stream, e.lease, *chunk, reason);
     } else {
       ++figures_[e.loader].regranted;
@@ -213,11 +215,24 @@ class Balancer::Impl {
     if (stream == nullptr) return;
     const std::string name = "lease stream " + std::to_string(e.stream) + ", step " + std::to_string(e.step);
     require(e.step >= stream->opened.first_step && e.step < stream->opened.steps, name + " is outside of its range");
-    require(e.chunk_bytes.empty() || e.chunk_bytes.size() == static_cast<size_t>(stream->chunks_of(e.step)),
-            name + " needs the bytes of each chunk");
+    const size_t chunks = e.groups.empty() ? static_cast<size_t>(stream->chunks_of(e.step)) : e.groups.size();
+    require(e.chunk_bytes.empty() || e.chunk_bytes.size() == chunks, name + " needs the bytes of each chunk");
     for (const int64_t bytes : e.chunk_bytes) require(bytes >= 0, name + " has chunks of negative size");
+    for (const int64_t group : e.groups) require(group >= 0, name + " has a negative group");
     if (stream->waiting.empty()) stream->moved_ns = now_;
-    if (streams_.reserve(*stream, e.step, e.chunk_bytes)) dispatch_lease_stream(*stream);
+    if (streams_.reserve(*stream, e.step, e.chunk_bytes, e.groups)) dispatch_lease_stream(*stream);
+  }
+
+  void on(const SamplesHeld& e) {
+    LeaseStreamState* stream = streams_.find(e.stream);
+    LoaderState* loader = loaders_.find(e.loader);
+    if (stream == nullptr || loader == nullptr) return;
+    for (const int64_t group : e.groups) {
+      require(group >= 0, "loader " + std::to_string(e.loader) + " holds a negative group");
+    }
+    set_held(*stream, e.loader, e.groups);
+    finish_.fleet_changed();
+    dispatch_loader(*loader);
   }
 
   void on(const CursorMoved& e) {
@@ -248,7 +263,7 @@ class Balancer::Impl {
       live.generation = chunk->generation;
       // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
       // made, even where the loader's own message is still on its way.
-      if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = holder->id;
+      if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = {holder->id, chunk->group};
       if (live == e.lease) arrived(*stream, *chunk);
       if (live != e.lease && chunk->state == State::leased) {
         revoke(*stream, live, *holder);
@@ -278,7 +293,31 @@ class Balancer::Impl {
                                                  seconds(now_ - last_loss_ns_) + "; the last one was " + last_loss_);
       }
     }
+    fail_unreadable();
     if (changed) dispatch_all();
+  }
+
+  // Chunks that none of the loaders left can read: the last that could was lost a while ago.
+  void fail_unreadable() {
+    if (loaders_.all().empty() || now_ - last_loss_ns_ < options_.all_lost_ns) return;
+    std::vector<std::pair<LeaseStreamId, LeaseKey>> found;
+    for (const auto& [id, stream] : streams_.all()) {
+      if (stream.said.empty() || stream.said.size() < loaders_.all().size()) continue;
+      for (const auto& [step, bytes, index] : stream.waiting) {
+        const ChunkState& chunk = stream.steps.at(step).chunks[static_cast<size_t>(index)];
+        if (chunk.state != State::waiting || has_reader(stream, chunk.group)) continue;
+        found.push_back({id, {id, step, index, chunk.generation}});
+        break;
+      }
+    }
+    for (const auto& [id, lease] : found) {
+      LeaseStreamState& stream = *streams_.find(id);
+      const int64_t group = streams_.chunk(stream, lease.step, lease.chunk)->group;
+      const std::string last =
+          group < std::ssize(stream.holders) ? stream.holders[static_cast<size_t>(group)].last_lost : std::string();
+      fail(stream, "no loader is left that has it on its disks" + (last.empty() ? last : "; the last one was " + last),
+           lease);
+    }
   }
 
   int64_t stalled_after() const { return std::max<int64_t>(1, options_.lost_after_ns / 4); }
@@ -407,7 +446,7 @@ class Balancer::Impl {
       stop_timer(lease, chunk);
       if (now_ - since_ns(chunk) < doubled(options_.lease_timeout_ns, chunk)) {
         if (!chunk.late) times_.observe(now_ - chunk.granted_ns);  // it takes that long at least
-        if (!may_hedge()) {
+        if (!may_hedge(stream, chunk)) {
           chunk.late = true;  // it is looked at again, because with every grant the budget grows
           const int64_t again = now_ - since_ns(chunk) + lateness(chunk);
           start_timer(lease, chunk, std::min(again, doubled(options_.lease_timeout_ns, chunk)));
@@ -422,8 +461,8 @@ class Balancer::Impl {
     return any;
   }
 
-  bool may_hedge() const {
-    if (loaders_.all().size() < 2) return false;
+  bool may_hedge(const LeaseStreamState& stream, const ChunkState& chunk) const {
+    if (!has_reader_besides(stream, chunk.group, chunk.holder)) return false;
     const bool faults = (last_loss_ns_ != 0 && now_ - last_loss_ns_ < kFaultsLast) ||
                         (last_stall_ns_ != 0 && now_ - last_stall_ns_ < kFaultsLast);
     return (hedges_ + 1) * (faults ? kHedgeEveryUnderFaults : kHedgeEvery) <= grants_;
@@ -482,18 +521,26 @@ class Balancer::Impl {
     }
     last_loss_ns_ = now_;
     last_loss_ = name(id) + ", lost: " + reason;
+    for (auto& [stream_id, stream] : streams_.all()) forget_held(stream, id, last_loss_);
     fail_hopeless();
     dispatch_all();
   }
 
   std::string name(LoaderId loader) const { return loader_name(loader, options_.embedded); }
 
-  // True when loaders are left, but each of them has failed the chunk since it rested.
-  bool hopeless(const ChunkState& chunk) const {
+  // True when loaders are left that can read the chunk, but each of them has failed it since it rested.
+  bool hopeless(const LeaseStreamState& stream, const ChunkState& chunk) const {
     for (const auto& [id, loader] : loaders_.all()) {
-      if (!failed_by(chunk, loader)) return false;
+      if (!failed_by(chunk, loader) && may_read(stream, chunk.group, id)) return false;
     }
-    return !loaders_.all().empty();
+    return has_reader(stream, chunk.group);
+  }
+  bool has_reader(const LeaseStreamState& stream, int64_t group) const {
+    return has_reader_besides(stream, group, /*loader=*/-1);
+  }
+  bool has_reader_besides(const LeaseStreamState& stream, int64_t group, LoaderId loader) const {
+    return std::any_of(loaders_.all().begin(), loaders_.all().end(),
+                       [&](const auto& item) { return item.first != loader && may_read(stream, group, item.first); });
   }
 
   void fail_hopeless() {
@@ -503,7 +550,7 @@ class Balancer::Impl {
       if (stream == nullptr) continue;
       ChunkState& chunk = *streams_.chunk(*stream, place.step, place.chunk);
       const bool waits = chunk.state == State::waiting && chunk.rests_until_ns < 0;
-      if (waits && hopeless(chunk)) rest_or_fail(*stream, place, chunk, reason);
+      if (waits && hopeless(*stream, chunk)) rest_or_fail(*stream, place, chunk, reason);
     }
   }
 
@@ -515,8 +562,8 @@ class Balancer::Impl {
                      "; last, " + reason);
   }
 
-  void fail(LeaseStreamState& stream, const std::string& reason) {
-    actions_.push_back(FailLeaseStream{stream.id(), reason});
+  void fail(LeaseStreamState& stream, const std::string& reason, const LeaseKey& unreadable = {}) {
+    actions_.push_back(FailLeaseStream{stream.id(), reason, unreadable});
     close(stream);
   }
 
@@ -552,9 +599,9 @@ class Balancer::Impl {
   }
 
   // ---- chunks that are made twice --------------------------------------------------------------------------------
-  bool is_to_be_compared() const {
-    return options_.remake_every > 0 && loaders_.all().size() > 1 &&
-           grants_ % static_cast<uint64_t>(options_.remake_every) == 0;
+  bool is_to_be_compared(const LeaseStreamState& stream, const ChunkState& chunk) const {
+    return options_.remake_every > 0 && grants_ % static_cast<uint64_t>(options_.remake_every) == 0 &&
+           has_reader_besides(stream, chunk.group, chunk.holder);
   }
 
   void grant_remakes() {
@@ -562,7 +609,8 @@ class Balancer::Impl {
       LeaseStreamState& stream = *streams_.find(it->first.stream);
       const ChunkState unknown;  // it is done, and nothing is kept of it
       LoaderState* loader = loaders_.best(
-          stream.opened.receiver, stream.opened.node, [it](const LoaderState& l) { return l.id != it->second; },
+          stream.opened.receiver, stream.opened.node,
+          [&](const LoaderState& l) { return l.id != it->second.made_by && may_read(stream, it->second.group, l.id); },
           [&](const LoaderState& l) { return finish_.finish_ns(l, stream, unknown, now_); });
       if (loader == nullptr) {
         ++it;
@@ -624,9 +672,9 @@ class Balancer::Impl {
   }
 
   // Apart from room and quota: may this loader make this chunk?
-  static bool allowed(const ChunkState& chunk, const LoaderState& loader) {
+  static bool allowed(const LeaseStreamState& stream, const ChunkState& chunk, const LoaderState& loader) {
     if (chunk.state != State::waiting && chunk.holder == loader.id) return false;  // expired, and it has it already
-    return !failed_by(chunk, loader);
+    return !failed_by(chunk, loader) && may_read(stream, chunk.group, loader.id);
   }
 
   void grant(LeaseStreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
@@ -652,7 +700,7 @@ class Balancer::Impl {
     stream.moved_ns = now_;
     start_timer(lease, chunk, lateness(chunk));
     stream.last_grant = ++grants_;
-    chunk.compared = chunk.compared || is_to_be_compared();
+    chunk.compared = chunk.compared || is_to_be_compared(stream, chunk);
     loaders_.grant(loader, stream.opened.receiver, {lease, finish_.work_ns(loader, stream, chunk)}, grants_);
     streams_.dequeue(stream, step, index, chunk);
     streams_.rekey(stream);
@@ -667,31 +715,37 @@ class Balancer::Impl {
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) {
     constexpr int64_t kLongest_ns = 1'000'000'000;
     if (now_ - stream.moved_ns >= kLongest_ns || has_history(chunk)) return 0;
-    return finish_.left_to_others(loader, stream, chunk, loaders_, streams_, now_);
+    const std::function<bool(LoaderId)> can_read = [&](LoaderId id) { return may_read(stream, chunk.group, id); };
+    return finish_.left_to_others(loader, stream, chunk, {loaders_, streams_, can_read}, now_);
   }
 
   // The lease stream's most urgent chunk that some loader admits.
   bool grant_from(LeaseStreamState& stream) {
+    std::vector<int64_t> refused;     // groups
+    std::map<int64_t, int64_t> left;  // to loaders without room: so many of the waiting chunks, for each group
     int64_t place = 0;
-    int64_t left = 0;  // this many are left to loaders without room
     for (const auto& [step, bytes, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
-      if (place++ < left && !has_history(chunk)) continue;
+      if (std::find(refused.begin(), refused.end(), chunk.group) != refused.end()) continue;
+      const auto known = left.find(chunk.group);
+      if (++place <= (known == left.end() ? 0 : known->second) && !has_history(chunk)) continue;
       LoaderState* loader = loaders_.best(
           stream.opened.receiver, stream.opened.node,
-          [&](const LoaderState& l) { return allowed(chunk, l) && !link_is_full(l, stream); },
+          [&](const LoaderState& l) { return allowed(stream, chunk, l) && !link_is_full(l, stream); },
           [&](const LoaderState& l) { return finish_.finish_ns(l, stream, chunk, now_); });
       if (loader != nullptr) {
-        if (left == 0) left = left_to_others(*loader, stream, chunk);
-        if (place > left || has_history(chunk)) {
+        if (known == left.end()) left[chunk.group] = left_to_others(*loader, stream, chunk);
+        if (place > left[chunk.group] || has_history(chunk)) {
           grant(stream, step, index, chunk, *loader);
           return true;
         }
         left_to_others_ = true;
         continue;
       }
-      // Only a chunk with a history is refused by a loader that would take the next one.
-      if (chunk.state == State::waiting && chunk.failed_by.empty()) return false;
+      // Only a chunk with a history, or of another group, is refused by a loader that would take the next one.
+      if (chunk.state != State::waiting || !chunk.failed_by.empty()) continue;
+      if (chunk.group < 0) return false;
+      refused.push_back(chunk.group);
     }
     return false;
   }
@@ -699,15 +753,16 @@ class Balancer::Impl {
   bool grant_to(LoaderState& loader, LeaseStreamState& stream) {
     if (!loaders_.admits(loader, stream.opened.receiver) || link_is_full(loader, stream)) return false;
     int64_t place = 0;
-    int64_t left = -1;
+    std::map<int64_t, int64_t> left;  // of the waiting chunks, to others, for each group
     for (const auto& [step, bytes, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
-      if (left < 0) left = left_to_others(loader, stream, chunk);
-      if (place++ < left && !has_history(chunk)) {
+      if (!allowed(stream, chunk, loader)) continue;
+      const auto [known, is_first] = left.try_emplace(chunk.group, 0);
+      if (is_first) known->second = left_to_others(loader, stream, chunk);
+      if (++place <= known->second && !has_history(chunk)) {
         left_to_others_ = true;
         continue;
       }
-      if (!allowed(chunk, loader)) continue;
       grant(stream, step, index, chunk, loader);
       return true;
     }
@@ -787,7 +842,7 @@ class Balancer::Impl {
         for (const auto& [step, bytes, index] : stream.waiting) {
           const ChunkState& chunk = *streams_.chunk(stream, step, index);
           for (const auto& [loader_id, loader] : loaders_.all()) {
-            if (loaders_.admits(loader, stream.opened.receiver) && allowed(chunk, loader)) {
+            if (loaders_.admits(loader, stream.opened.receiver) && allowed(stream, chunk, loader)) {
               pairs.push_back({&stream, step, index, loader_id});
             }
           }
@@ -827,8 +882,12 @@ class Balancer::Impl {
   bool any_loader_ever_ = false;
   LeaseTimes times_;
   uint64_t hedges_ = 0;
-  std::map<LeaseKey, LoaderId> remakes_wanted_;  // by generation 0, and who made the first
-  std::map<LeaseKey, LoaderId> remakes_;         // granted, and to whom
+  struct FirstMade {
+    LoaderId made_by = 0;
+    int64_t group = -1;
+  };
+  std::map<LeaseKey, FirstMade> remakes_wanted_;  // by generation 0
+  std::map<LeaseKey, LoaderId> remakes_;          // granted, and to whom
   uint32_t remake_generation_ = 0;
   std::set<LoaderId> draining_;  // that have not been said to have drained
   int64_t last_stall_ns_ = 0;    // 0: no loader ever stood still

@@ -46,6 +46,9 @@
 //      loader makes it once more (a lease of its own, is_remake()), and the receiver compares. Nothing waits for it; it
 //      counts as a hedge.
 //   6. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
+//   7. Where loaders can read some of the samples only (SamplesHeld), a chunk is granted, hedged and compared among those
+//      that hold its group. While none of them lives it waits; all_lost_ns after the last loss its lease stream fails, if
+//      every living loader has said what it holds.
 // Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the old holder
 //   keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take (lease_times.h), 250 ms
 //   at least, where the budget for such hedges allows it: 2 % of all grants, 5 % while a loader stands still or was lost
@@ -61,7 +64,8 @@
 //   lease stream opened twice, a step outside its range, no chunk buffers) is Error(usage) and changes nothing.
 // Cost: O(log n) an event plus the loaders or receivers that quotas make it skip (at most a loader's chunk buffers, or
 //   the loaders where the receiver holds chunk buffers). A lost loader or a receiver's last LeaseStreamClosed looks at
-//   all lease streams with waiting chunks.
+//   all lease streams with waiting chunks. Where chunks have groups, waiting ones that nobody with room holds are passed
+//   over, too: as many as batch buffers have.
 // Thread-safety: none; one owner.
 #pragma once
 
@@ -150,6 +154,14 @@ struct BatchBufferReserved {  // the receiver has room for this batch
   LeaseStreamId stream = 0;
   int64_t step = 0;
   std::vector<int64_t> chunk_bytes = {};  // encoded bytes of each chunk's samples; empty: unknown
+  // Of each chunk, as many as there are: whoever holds this group can read it. Empty: every loader can.
+  std::vector<int64_t> groups = {};
+};
+// Groups of a lease stream's samples that the loader has on its disks: all of them, in place of what it said before.
+struct SamplesHeld {
+  LeaseStreamId stream = 0;
+  LoaderId loader = 0;
+  std::vector<int64_t> groups = {};
 };
 // next step the client takes
 struct CursorMoved {
@@ -183,7 +195,7 @@ struct ChunkBufferFreed {
 struct Tick {};  // time passes: look for expired leases, silent loaders
 
 using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderDraining, LoaderAhead, LeaseStreamOpened,
-                           BatchBufferReserved, CursorMoved, LeaseStreamClosed, ChunkProduced, ChunkFailed,
+                           BatchBufferReserved, SamplesHeld, CursorMoved, LeaseStreamClosed, ChunkProduced, ChunkFailed,
                            ChunkAccepted, ChunkBufferFreed, Tick>;
 
 // ---- actions: what to do ---------------------------------------------------------------------------------------
@@ -211,6 +223,7 @@ struct LoaderDrained {
 struct FailLeaseStream {
   LeaseStreamId stream = 0;
   std::string reason;
+  LeaseKey unreadable = {};  // the chunk that nobody can read; of lease stream 0: that is not why
 };
 
 using Action = std::variant<Grant, Revoke, GiveUpLoader, LoaderDrained, FailLeaseStream>;

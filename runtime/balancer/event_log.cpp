@@ -55,6 +55,10 @@ struct Name<BatchBufferReserved> {
   static constexpr const char* value = "batch_buffer_reserved";
 };
 template <>
+struct Name<SamplesHeld> {
+  static constexpr const char* value = "samples_held";
+};
+template <>
 struct Name<CursorMoved> {
   static constexpr const char* value = "cursor_moved";
 };
@@ -133,7 +137,11 @@ void fields(LeaseStreamOpened& e, F& f) {
 }
 template <class F>
 void fields(BatchBufferReserved& e, F& f) {
-  f("stream", e.stream), f("step", e.step), f("chunk_bytes", e.chunk_bytes);
+  f("stream", e.stream), f("step", e.step), f("chunk_bytes", e.chunk_bytes), f("groups", e.groups);
+}
+template <class F>
+void fields(SamplesHeld& e, F& f) {
+  f("stream", e.stream), f("loader", e.loader), f("groups", e.groups);
 }
 template <class F>
 void fields(CursorMoved& e, F& f) {
@@ -178,6 +186,7 @@ void fields(GiveUpLoader& a, F& f) {
 template <class F>
 void fields(FailLeaseStream& a, F& f) {
   f("stream", a.stream), f("reason", a.reason);
+  if (a.unreadable.stream != 0) f("unreadable", a.unreadable);
 }
 // clang-format on
 

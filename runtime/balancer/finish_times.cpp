@@ -69,23 +69,22 @@ bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& str
 
 // Looked at again every few milliseconds alone: in a fleet whose links are slow it is asked for with every grant.
 const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stream, const ChunkState& first,
-                                                    const LoaderRegistry& loaders, const LeaseStreamRegistry& streams,
-                                                    int64_t now_ns) {
+                                                    const Others& others, int64_t now_ns) {
   constexpr int64_t kFresh_ns = 3'000'000;
-  Supply& supply = supplies_[stream.id()];
+  Supply& supply = supplies_[{stream.id(), first.group}];
   if (supply.at_ns >= 0 && now_ns - supply.at_ns < kFresh_ns) return supply;
   supply = {now_ns, 0, INT64_MAX};
-  for (const auto& [id, loader] : loaders.all()) {
-    if (loader.slow || !loader.usable()) continue;
+  for (const auto& [id, loader] : others.loaders.all()) {
+    if (loader.slow || !loader.usable() || !others.can_read(id)) continue;
     const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work_ns(loader, stream, first)));
     if (!is_near(loader, stream, own_ns, now_ns)) continue;
     supply.chunks_per_ns +=
-        static_cast<double>(std::min(loader.executors(), loaders.quota(loader))) / static_cast<double>(own_ns);
+        static_cast<double>(std::min(loader.executors(), others.loaders.quota(loader))) / static_cast<double>(own_ns);
     supply.least_ns = std::min(supply.least_ns, loader.ready_ns() + own_ns);
   }
   // They serve the node's lease streams by turns.
   int64_t sharing = 0;
-  for (const auto& [id, other] : streams.all()) {
+  for (const auto& [id, other] : others.streams.all()) {
     if (other.opened.node == stream.opened.node && !other.waiting.empty()) ++sharing;
   }
   supply.chunks_per_ns /= static_cast<double>(std::max<int64_t>(1, sharing));
@@ -93,15 +92,15 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
 }
 
 int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
-                                    const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns) {
+                                    const Others& others, int64_t now_ns) {
   const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, first));
   if (!loader.slow && is_near(loader, stream, own_ns, now_ns)) return 0;
-  const Supply& supply = near_supply(stream, first, loaders, streams, now_ns);  // of which the loader is none
+  const Supply& supply = near_supply(stream, first, others, now_ns);  // of which the loader is none
   if (supply.chunks_per_ns == 0) return 0;
   const int64_t finish = finish_ns(loader, stream, first, now_ns);
   if (finish <= 2 * supply.least_ns) return 0;
   const bool elsewhere = loader.node != stream.opened.node;
-  if (elsewhere && !loader.leased.empty() && streams.any_on_node(loader.node)) return INT64_MAX;
+  if (elsewhere && !loader.leased.empty() && others.streams.any_on_node(loader.node)) return INT64_MAX;
   return static_cast<int64_t>(std::ceil(static_cast<double>(finish - supply.least_ns) * supply.chunks_per_ns));
 }
 

@@ -3,7 +3,7 @@
 //   FinishTimes times;
 //   times.produced(loader, stream, event, granted_ns, now);   // what chunks cost, and how fast the loader is
 //   const int64_t ns = times.finish_ns(loader, stream, chunk, now);
-//   const int64_t leave = times.left_to_others(loader, stream, chunk, loaders, streams, now);
+//   const int64_t leave = times.left_to_others(loader, stream, chunk, {loaders, streams, can_read}, now);
 //
 // The estimate: ready + work / speed + link.
 //   ready   until one of the loader's executors is free (LoaderState::ready_ns)
@@ -28,7 +28,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
@@ -53,9 +55,14 @@ class FinishTimes {
   int64_t finish_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                     int64_t now_ns) const;
   bool link_is_full(const LoaderState& loader, const LeaseStreamState& stream) const;
+  struct Others {
+    const LoaderRegistry& loaders;
+    const LeaseStreamRegistry& streams;
+    const std::function<bool(LoaderId)>& can_read;  // the chunk's samples
+  };
   // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader should take.
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
-                         const LoaderRegistry& loaders, const LeaseStreamRegistry& streams, int64_t now_ns);
+                         const Others& others, int64_t now_ns);
   // After loaders or lease streams have come or gone, or loaders are usable or slow that were not.
   void fleet_changed() { supplies_.clear(); }
 
@@ -74,15 +81,15 @@ class FinishTimes {
     int64_t least_ns = 0;  // until one of them has made a chunk that it is granted now
   };
   bool is_near(const LoaderState& loader, const LeaseStreamState& stream, int64_t own_ns, int64_t now_ns) const;
-  const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const LoaderRegistry& loaders,
-                            const LeaseStreamRegistry& streams, int64_t now_ns);
+  const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const Others& others,
+                            int64_t now_ns);
   static size_t index_of(int32_t executor_class) { return executor_class == 1 ? 1 : 0; }
   int64_t link_ns(const LoaderState& loader, const LeaseStreamState& stream, int64_t now_ns) const;
 
   std::array<CostModel, kClasses> models_;
   double mean_bytes_ = 0;  // of the fleet's chunks
   double mean_pixels_ = 0;
-  std::map<LeaseStreamId, Supply> supplies_;
+  std::map<std::pair<LeaseStreamId, int64_t>, Supply> supplies_;  // by lease stream and group of samples
 };
 
 }  // namespace penstock

@@ -1,6 +1,31 @@
 #include "runtime/balancer/lease_stream_registry.h"
 
+#include <algorithm>
+
 namespace penstock {
+
+bool may_read(const LeaseStreamState& stream, int64_t group, LoaderId loader) {
+  if (group < 0) return true;
+  if (group >= std::ssize(stream.holders)) return false;
+  const std::vector<LoaderId>& loaders = stream.holders[static_cast<size_t>(group)].loaders;
+  return std::find(loaders.begin(), loaders.end(), loader) != loaders.end();
+}
+
+void set_held(LeaseStreamState& stream, LoaderId loader, const std::vector<int64_t>& groups) {
+  for (LeaseStreamState::Holders& holders : stream.holders) std::erase(holders.loaders, loader);
+  stream.said.insert(loader);
+  for (const int64_t group : groups) {
+    if (group >= std::ssize(stream.holders)) stream.holders.resize(static_cast<size_t>(group) + 1);
+    stream.holders[static_cast<size_t>(group)].loaders.push_back(loader);
+  }
+}
+
+void forget_held(LeaseStreamState& stream, LoaderId loader, const std::string& why) {
+  stream.said.erase(loader);
+  for (LeaseStreamState::Holders& holders : stream.holders) {
+    if (std::erase(holders.loaders, loader) > 0 && holders.loaders.empty()) holders.last_lost = why;
+  }
+}
 
 LeaseStreamState& LeaseStreamRegistry::open(const LeaseStreamOpened& opened) {
   LeaseStreamState& stream = streams_[opened.stream];
@@ -28,14 +53,16 @@ LeaseStreamState* LeaseStreamRegistry::find(LeaseStreamId id) {
   return at == streams_.end() ? nullptr : &at->second;
 }
 
-bool LeaseStreamRegistry::reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes) {
+bool LeaseStreamRegistry::reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes,
+                                  const std::vector<int64_t>& groups) {
   if (step < stream.finished_below || stream.finished.count(step) != 0 || stream.steps.count(step) != 0) return false;
   LeaseStreamState::Step& added = stream.steps[step];
-  added.left = stream.chunks_of(step);
+  added.left = groups.empty() ? stream.chunks_of(step) : static_cast<int32_t>(groups.size());
   added.chunks.resize(static_cast<size_t>(added.left));
   for (int32_t i = 0; i < added.left; ++i) {
     ChunkState& state = added.chunks[static_cast<size_t>(i)];
     if (!bytes.empty()) state.bytes = bytes[static_cast<size_t>(i)];
+    if (!groups.empty()) state.group = groups[static_cast<size_t>(i)];
     state.queued = true;
     stream.waiting.emplace(step, -state.bytes, i);
   }

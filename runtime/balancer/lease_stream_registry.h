@@ -35,6 +35,7 @@ struct ChunkState {
   int64_t rests_until_ns = -1;  // -1: it does not rest
   int expiries = 0;
   int64_t bytes = 0;                // encoded; 0: unknown
+  int64_t group = -1;               // of LeaseStreamState::holders; -1: every loader can read it
   bool compared = false;            // it is to be made twice
   LoaderId holder = 0;              // while leased or sent
   int64_t granted_ns = 0;           // likewise
@@ -56,7 +57,15 @@ struct LeaseStreamState {
     int32_t left = 0;
   };
 
+  // Living loaders that can read a group of samples; and, where there is none, who was the last.
+  struct Holders {
+    std::vector<LoaderId> loaders;
+    std::string last_lost;
+  };
+
   LeaseStreamOpened opened;
+  std::vector<Holders> holders;  // by group
+  std::set<LoaderId> said;       // living loaders that have said what they hold
   int64_t cursor = 0;
   bool client_waits = false;
   uint64_t last_grant = 0;
@@ -76,6 +85,11 @@ struct LeaseStreamState {
   }
 };
 
+// Can this loader read what a chunk of this group is made of?
+bool may_read(const LeaseStreamState& stream, int64_t group, LoaderId loader);
+void set_held(LeaseStreamState& stream, LoaderId loader, const std::vector<int64_t>& groups);
+void forget_held(LeaseStreamState& stream, LoaderId loader, const std::string& why);
+
 class LeaseStreamRegistry {
  public:
   LeaseStreamState& open(const LeaseStreamOpened& opened);
@@ -87,8 +101,10 @@ class LeaseStreamRegistry {
 
   bool any_on_node(int32_t node) const { return lease_streams_on_node_.count(node) != 0; }
 
-  // Adds the step's chunks as waiting; false where the step is reserved or finished already.
-  bool reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes);
+  // Adds the step's chunks as waiting, as many as there are groups, where there are; false where the step is reserved or
+  // finished already.
+  bool reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& bytes,
+               const std::vector<int64_t>& groups);
   ChunkState* chunk(LeaseStreamState& stream, int64_t step, int32_t chunk);  // null: unknown, or its step is finished
   void enqueue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state);
   void dequeue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state);

@@ -99,15 +99,21 @@ class Coordinator::Impl {
                      apply(LoaderAhead{peer, std::max(0, m.leases)});
                    },
                    [&](const OpenSplit& m) { open_split(peer, m); },
-                   [&](const SplitClosed& m) { close_split(peer, m); },
-                   [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
+                   [&](const SplitClosed& m) {
+                     close_split(peer, m);
+                     splits_.forget_closed();
+                     let_some_leave();
+                   },
+                   [&](const SplitPrepared& m) {
+                     splits_.prepared(peer, m);
+                     say_held(peer, m.fingerprint);
+                     let_some_leave();
+                   },
                    [&](const SizesTold& m) { splits_.sizes_told(peer, m); },
                    [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
                    [&](const BatchBufferFree& m) {
                      if (waits(m.stream, m)) return;
-                     if (streams_.count(m.stream) != 0) {
-                       apply(BatchBufferReserved{m.stream, m.step, chunk_bytes(m.stream, m.step)});
-                     }
+                     batch_buffer_free(m);
                    },
                    [&](const CursorAt& m) {
                      if (waits(m.stream, m)) return;
@@ -174,6 +180,8 @@ class Coordinator::Impl {
   }
 
   bool resume() {
+    splits_.resume();
+    let_some_leave();
     const size_t before = reading_.size() + planning_.size();
     if (before == 0) return false;
     for (auto it = reading_.begin(); it != reading_.end();) {
@@ -250,11 +258,13 @@ class Coordinator::Impl {
     splits_.forget_closed();
   }
 
-  // One after the other, as long as others remain that stay.
+  // One after the other, as long as others remain that stay, and that can read what they read.
   void let_some_leave() {
+    if (leaving_.empty()) return;
     for (const auto& [peer, reason] : leaving_) {
       if (joined_.count(peer) == 0 || draining_.count(peer) != 0) continue;
       if (joined_.size() - draining_.size() < 2) return;
+      if (splits_.is_last_holder(peer, draining_)) continue;
       draining_.insert(peer);
       if (notice_) {
         notice_(loader_name(peer, options_.embedded) + " leaves (" + reason + "); the other loaders take its work");
@@ -296,6 +306,9 @@ class Coordinator::Impl {
     std::shared_ptr<const Plan> plan;
     std::map<int64_t, BatchPlan> batches;  // of the steps that are being made
     int32_t of_replicas = 0;               // the plan is this replica's alone; 0: it is that of all
+    // Where loaders have some of the samples each. A stream keeps its own: its chunks are what they are.
+    std::shared_ptr<const SamplePlacement> placement;
+    std::map<int64_t, BatchCut> cuts;  // of the last steps that were asked for
   };
 
   int node_of(PeerId peer) const {
@@ -416,6 +429,7 @@ class Coordinator::Impl {
     std::shared_ptr<const Plan> plan;
     OpenedSplit* const split = splits_.find(asked.m.fingerprint);
     try {
+      if (split->local() && split->disks.placement(split->prepared.dataset_size, background_) == nullptr) return;
       if (split->resolved.split.sampler.program) {
         plan = program_plan(split->resolved, asked.m.order, split->prepared.dataset_size, asked.m.epoch);
       } else if ((plan = split->plans.of(asked.m.epoch)) == nullptr) {
@@ -432,7 +446,7 @@ class Coordinator::Impl {
     for (const ControlMessage& message : planned.later) handle(planned.receiver, message);
   }
 
-  void begin_lease_stream(PeerId receiver, const OpenLeaseStream& m, const OpenedSplit& split,
+  void begin_lease_stream(PeerId receiver, const OpenLeaseStream& m, OpenedSplit& split,
                           std::shared_ptr<const Plan> plan) {
     Stream stream;
     stream.fingerprint = m.fingerprint;
@@ -443,6 +457,8 @@ class Coordinator::Impl {
     stream.epoch = m.epoch;
     stream.gpu_reader = m.gpu_reader;
     stream.chunk_samples = choose_chunk(split);
+    if (split.local()) stream.placement = split.disks.placement(split.prepared.dataset_size, background_);
+    const bool by_holder = stream.placement != nullptr;
     const int64_t steps = stream.plan->steps();
     if (m.first_step >= steps) return;  // an iteration of no steps: it was only to be compared
     const auto pieces = [&](int64_t step) {
@@ -457,9 +473,85 @@ class Coordinator::Impl {
     opened.chunks_per_step = pieces(0);
     opened.chunks_last_step = pieces(steps - 1);
     opened.payload_bytes = split.prepared.sample_bytes * stream.chunk_samples;
-    send_(receiver, LeaseStreamReady{m.stream, stream.chunk_samples});
+    send_(receiver, LeaseStreamReady{m.stream, stream.chunk_samples, by_holder});
     streams_[m.stream] = std::move(stream);
     apply(opened);
+    if (!by_holder) return;
+    const std::set<PeerId> joined = joined_;
+    for (const PeerId loader : joined) say_held(loader, m.fingerprint, m.stream);
+  }
+
+  // What the loader can read of the split's lease streams, or of one. Of one that could not open the split: nothing.
+  void say_held(PeerId loader, Fingerprint fingerprint, std::optional<LeaseStreamId> one = {}) {
+    OpenedSplit* const split = splits_.find(fingerprint);
+    if (split == nullptr || !split->local() || joined_.count(loader) == 0) return;
+    const Readable readable = split->disks.of(loader);
+    if (one && readable == nullptr) return;  // it will answer
+    std::vector<SamplesHeld> events;
+    for (const auto& [id, stream] : streams_) {
+      if (stream.fingerprint != fingerprint || (one && *one != id)) continue;
+      events.push_back(
+          {id, loader, readable == nullptr ? std::vector<int64_t>() : stream.placement->held_by(readable)});
+    }
+    for (const SamplesHeld& event : events) apply(event);
+  }
+
+  void batch_buffer_free(const BatchBufferFree& m) {
+    const auto it = streams_.find(m.stream);
+    if (it == streams_.end()) return;
+    BatchBufferReserved reserved{m.stream, m.step, chunk_bytes(it->second, m.stream, m.step)};
+    if (it->second.placement) reserved.groups = cut_of(it->second, m.step).groups;
+    apply(reserved);
+  }
+
+  // Made once for all chunks of a step; kept until the program has taken it.
+  static const BatchPlan& batch_of(Stream& stream, int64_t step) {
+    const auto known = stream.batches.find(step);
+    if (known != stream.batches.end()) return known->second;
+    const bool own = stream.of_replicas > 0;
+    BatchPlan batch = stream.plan->batch(step, own ? 0 : stream.replica);
+    if (own) globalize(batch, stream.replica, stream.of_replicas);
+    return stream.batches.emplace(step, std::move(batch)).first->second;
+  }
+
+  // Encoded, of a step's chunks; empty where the loaders know nothing of the samples' sizes, or not yet.
+  std::vector<int64_t> chunk_bytes(Stream& stream, LeaseStreamId id, int64_t step) {
+    const OpenedSplit* split = splits_.find(stream.fingerprint);
+    if (split == nullptr || split->sizes.empty() || step < 0 || step >= stream.plan->steps()) return {};
+    const BatchPlan& batch = batch_of(stream, step);
+    const int32_t chunks =
+        stream.placement ? static_cast<int32_t>(cut_of(stream, step).groups.size())
+                         : static_cast<int32_t>((std::ssize(batch) + stream.chunk_samples - 1) / stream.chunk_samples);
+    std::vector<int64_t> bytes(static_cast<size_t>(chunks), 0);
+    for (int32_t chunk = 0; chunk < chunks; ++chunk) {
+      for (const int32_t row : rows_of(stream, {id, step, chunk, 0}, std::ssize(batch))) {
+        bytes[static_cast<size_t>(chunk)] += split->sizes.bytes_of(batch[static_cast<size_t>(row)].index);
+      }
+    }
+    return bytes;
+  }
+
+  static const BatchCut& cut_of(Stream& stream, int64_t step) {
+    constexpr size_t kept = 16;
+    const auto known = stream.cuts.find(step);
+    if (known != stream.cuts.end()) return known->second;
+    if (stream.cuts.size() >= kept) stream.cuts.erase(stream.cuts.begin());
+    return stream.cuts[step] = cut_batch(batch_of(stream, step), *stream.placement, stream.chunk_samples);
+  }
+
+  // The rows of a chunk.
+  static std::vector<int32_t> rows_of(Stream& stream, const LeaseKey& lease, int64_t length) {
+    std::vector<int32_t> rows;
+    if (stream.placement) {
+      const auto its = cut_of(stream, lease.step).rows_of(lease.chunk);
+      rows.assign(its.begin(), its.end());
+    } else {
+      const int64_t first = int64_t{lease.chunk} * stream.chunk_samples;
+      for (int64_t row = first; row < std::min(length, first + stream.chunk_samples); ++row) {
+        rows.push_back(static_cast<int32_t>(row));
+      }
+    }
+    return rows;
   }
 
   void programs_at(PeerId receiver, int32_t living) {
@@ -501,47 +593,22 @@ class Coordinator::Impl {
     }
   }
 
-  // Made once for all chunks of a step; kept until the program has taken it.
-  static const BatchPlan& batch_of(Stream& stream, int64_t step) {
-    const auto known = stream.batches.find(step);
-    if (known != stream.batches.end()) return known->second;
-    const bool own = stream.of_replicas > 0;
-    BatchPlan batch = stream.plan->batch(step, own ? 0 : stream.replica);
-    if (own) globalize(batch, stream.replica, stream.of_replicas);
-    return stream.batches.emplace(step, std::move(batch)).first->second;
-  }
-
-  // Empty where the loaders know nothing of the samples' sizes, or not yet.
-  std::vector<int64_t> chunk_bytes(LeaseStreamId id, int64_t step) {
-    Stream& stream = streams_.at(id);
-    const OpenedSplit* split = splits_.find(stream.fingerprint);
-    if (split == nullptr || split->sizes.empty() || step < 0 || step >= stream.plan->steps()) return {};
-    const BatchPlan& batch = batch_of(stream, step);
-    std::vector<int64_t> bytes;
-    for (size_t row = 0; row < batch.size(); ++row) {
-      if (row % static_cast<size_t>(stream.chunk_samples) == 0) bytes.push_back(0);
-      bytes.back() += split->sizes.bytes_of(batch[row].index);
-    }
-    return bytes;
-  }
-
   void grant(const Grant& a) {
     const auto it = streams_.find(a.lease.stream);
     if (it == streams_.end()) return;
     Stream& stream = it->second;
     const BatchPlan& batch = batch_of(stream, a.lease.step);
+    const std::vector<int32_t> rows = rows_of(stream, a.lease, std::ssize(batch));
     LeaseGranted lease;
     lease.lease = a.lease;
     lease.fingerprint = stream.fingerprint;
     lease.epoch = stream.epoch;
     lease.replica = stream.replica;
     lease.receiver = stream.receiver;
-    lease.first_row = a.lease.chunk * stream.chunk_samples;
+    lease.first_row = rows.front();
     lease.gpu_reader = is_remake(a.lease) ? 0 : stream.gpu_reader;  // nobody is to read what is only compared
     lease.compared = a.compared;
-    const auto begin = batch.begin() + lease.first_row;
-    const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_row + stream.chunk_samples);
-    lease.samples.assign(begin, batch.begin() + end);
+    for (const int32_t row : rows) lease.samples.push_back(batch[static_cast<size_t>(row)]);
     ++figures_.granted;
     send_(a.loader, lease);
   }
@@ -549,11 +616,27 @@ class Coordinator::Impl {
   void fail_lease_stream(const FailLeaseStream& a) {
     const auto it = streams_.find(a.stream);
     if (it == streams_.end()) return;
-    const ErrorKind kind = joined_.empty() ? ErrorKind::peer_lost : ErrorKind::runtime;
-    if (joined_.empty()) all_lost_ = a.reason;
+    const bool unreadable = a.unreadable.stream != 0;
+    const ErrorKind kind = joined_.empty() || unreadable ? ErrorKind::peer_lost : ErrorKind::runtime;
+    const std::string reason = unreadable ? unreadable_samples(it->second, a.unreadable) + ": " + a.reason : a.reason;
+    if (joined_.empty() || unreadable) all_lost_ = reason;
     const PeerId receiver = it->second.receiver;
     streams_.erase(it);
-    send_(receiver, LeaseStreamFailed{a.stream, static_cast<int32_t>(kind), a.reason, ""});
+    send_(receiver, LeaseStreamFailed{a.stream, static_cast<int32_t>(kind), reason, ""});
+  }
+
+  std::string unreadable_samples(Stream& stream, const LeaseKey& lease) {
+    const BatchPlan& batch = batch_of(stream, lease.step);
+    const std::vector<int32_t> rows = rows_of(stream, lease, std::ssize(batch));
+    const OpenedSplit* const split = splits_.find(stream.fingerprint);
+    std::string text = "sample " + std::to_string(batch[static_cast<size_t>(rows.front())].index);
+    if (split != nullptr) text += " of split '" + split->resolved.name + "'";
+    const size_t others = rows.size() - 1;
+    if (others > 0) {
+      text += " and " + std::to_string(others) + (others == 1 ? " other" : " others") + " of step " +
+              std::to_string(lease.step);
+    }
+    return text;
   }
 
   CoordinatorOptions options_;

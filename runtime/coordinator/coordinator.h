@@ -7,8 +7,9 @@
 //   moved = coordinator.resume();            // after `wake` was called: what waited for long work goes on
 //
 // What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), what loaders see of
-//   each split (split_registry.h), the permutations (plan_cache.h; only it needs them: leases carry indices), the check
-//   that all replicas open and begin the same (replica_agreement.h), and the log.
+//   each split (split_registry.h) and which samples lie where (sample_placement.h), the permutations (plan_cache.h; only
+//   it needs them: leases carry indices), the check that all replicas open and begin the same (replica_agreement.h), and
+//   the log.
 // Thread-safety: of the receiver's event loop alone. Sampler files and permutations that take long are read and made by a
 //   thread of its own (background_work.h), and the conversation goes on meanwhile: what a receiver says of an iteration
 //   whose plan is still being made waits for it.

@@ -63,6 +63,8 @@ void SplitRegistry::loader_lost(PeerId loader) {
     const auto it = splits_.find(fingerprint);
     if (it == splits_.end()) continue;  // was the same as another
     it->second.asked.erase(loader);     // it is asked again where it joins again
+    it->second.opened.disks.forget(loader);
+    it->second.lacking.erase(loader);
     it->second.waiting_for.erase(loader);
     settle(it->second);
   }
@@ -210,9 +212,49 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
     split.problem.error = loader_name(loader, options_.embedded) + " sees another dataset for split '" +
                           split.opened.resolved.name + "': " + std::to_string(m.dataset_size) + " samples, not " +
                           std::to_string(split.opened.prepared.dataset_size);
-    split.problem.remedy = "make the same files visible under the same path on every node";
+    split.problem.remedy = split.opened.local() ? "copy the same index to every node"
+                                                : "make the same files visible under the same path on every node";
+  }
+  const bool same_data = m.good && !m.same && m.dataset_fingerprint == split.opened.prepared.dataset_fingerprint &&
+                         m.dataset_size == split.opened.prepared.dataset_size;
+  if (same_data && split.opened.local()) {
+    split.opened.disks.set(loader,
+                           m.partial ? IndexRanges(m.readable, m.dataset_size) : IndexRanges::all(m.dataset_size));
+    if (!m.lacking.empty()) split.lacking[loader] = m.lacking;
   }
   settle(split);
+}
+
+void SplitRegistry::resume() {
+  std::vector<Fingerprint> all;
+  for (const auto& [fingerprint, split] : splits_) all.push_back(fingerprint);
+  for (const Fingerprint fingerprint : all) {
+    const auto it = splits_.find(fingerprint);
+    if (it != splits_.end() && it->second.opened.local() && !it->second.waiting.empty()) settle(it->second);
+  }
+}
+
+bool SplitRegistry::is_last_holder(PeerId loader, const std::set<PeerId>& leaving) {
+  for (auto& [fingerprint, split] : splits_) {
+    OpenedSplit& opened = split.opened;
+    const Readable its = opened.disks.of(loader);
+    if (its == nullptr || split.open_at.empty()) continue;
+    const auto placement = opened.disks.placement(opened.prepared.dataset_size, background_);
+    if (placement == nullptr) return true;  // as long as it is not known
+    std::set<Readable> others;
+    for (const PeerId other : living_) {
+      const Readable readable = other == loader || leaving.count(other) != 0 ? nullptr : opened.disks.of(other);
+      if (readable != nullptr) others.insert(readable);
+    }
+    if (others.count(its) != 0) continue;
+    std::set<int64_t> at_others;
+    for (const Readable& one : others) {
+      for (const int64_t group : placement->held_by(one)) at_others.insert(group);
+    }
+    const std::vector<int64_t> held = placement->held_by(its);
+    if (!std::includes(at_others.begin(), at_others.end(), held.begin(), held.end())) return true;
+  }
+  return false;
 }
 
 // Answers the receivers that wait for a split, once every loader has said what it sees.
@@ -222,6 +264,7 @@ void SplitRegistry::settle(Split& split) {
   if (split.waiting.empty()) return;
   const bool none_left = living_.empty() && !lost_.empty() && lost_.size() >= options_.loaders;
   if (!split.known && !split.failed && !none_left) return;  // no loader yet
+  if (split.known && !split.failed && split.opened.local() && !is_placed(split)) return;
   judge(split);
   answer(split);
 }
@@ -247,16 +290,53 @@ void SplitRegistry::decide(Split& split) {
   settle(before);
 }
 
+// Whether it can be said where its samples are. Those that no loader has may be at one that is still to join.
+bool SplitRegistry::is_placed(Split& split) {
+  const auto placement = split.opened.disks.placement(split.opened.prepared.dataset_size, background_);
+  if (placement == nullptr) return false;
+  return placement->missing().count() == 0 || living_.size() + lost_.size() >= options_.loaders;
+}
+
+void SplitRegistry::check_placement(Split& split) {
+  OpenedSplit& opened = split.opened;
+  const int64_t size = opened.prepared.dataset_size;
+  const IndexRanges& missing = opened.disks.placement(size, background_)->missing();
+  if (missing.count() > 0) {
+    std::string lacking;
+    int named = 0;
+    for (const auto& [loader, what] : split.lacking) {
+      if (++named > 3) break;
+      lacking += "; " + loader_name(loader, options_.embedded) + " lacks " + what;
+    }
+    for (const PeerId loader : lost_) lacking += "; " + loader_name(loader, options_.embedded) + " was lost";
+    throw Error(lost_.empty() ? ErrorKind::dataset : ErrorKind::peer_lost,
+                "no loader can read " + std::to_string(missing.samples()) + " of the " + std::to_string(size) +
+                    " samples of split '" + opened.resolved.name + "', the first being number " +
+                    std::to_string(missing.bounds().front()) + lacking,
+                "with dataset.local each file has to be on the disks of a node that has a loader");
+  }
+  if (opened.resolved.on_error == OnError::substitute && opened.resolved.split.mode == Mode::train &&
+      !opened.disks.all_have_all(size)) {
+    throw Error(
+        ErrorKind::config,
+        "on_error: substitute draws what stands in for a bad sample from the whole data set, and the loaders of "
+        "split '" +
+            opened.resolved.name + "' have some of it each (dataset.local)",
+        "set on_error: fail, and leave bad samples out of the index or the pack");
+  }
+}
+
 void SplitRegistry::judge(Split& split) {
   if (split.failed) return;
   OpenedSplit& opened = split.opened;
   try {
-    if (!split.known) {
+    if (!split.known || (opened.local() && living_.empty())) {
       throw Error(ErrorKind::peer_lost, "no loader is left that could read split '" + opened.resolved.name + "'",
                   "see the messages of the loaders");
     }
     const int64_t size = opened.prepared.dataset_size;
     check_numbers(opened.resolved, *split.numbers, size);
+    if (opened.local()) check_placement(split);
     PlanSpec shape = plan_spec(opened.resolved, size, opened.num_replicas);
     shape.shuffle = false;  // the permutation is not what is looked at here
     (void)Plan(shape, 0);

@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "runtime/coordinator/plan_cache.h"
+#include "runtime/coordinator/sample_placement.h"
 #include "runtime/job/job.h"
 #include "runtime/job/sampler_file.h"
 #include "runtime/protocol/messages.h"
@@ -64,6 +65,9 @@ struct OpenedSplit {
   int32_t max_chunk_samples = 1;
   PlanCache plans;
   SampleSizes sizes;
+  LoaderDisks disks;  // dataset.local
+
+  bool local() const noexcept { return resolved.split.dataset.local; }
 };
 
 class SplitRegistry {
@@ -84,6 +88,10 @@ class SplitRegistry {
   void loader_joined(PeerId loader);
   void loader_lost(PeerId loader);
   OpenedSplit* find(Fingerprint fingerprint);
+  // What waited for a placement that was being made goes on.
+  void resume();
+  // Is there a split open with samples that no loader but this one, and those in `leaving`, has on its disks?
+  bool is_last_holder(PeerId loader, const std::set<PeerId>& leaving);
 
   // Programs that open one split after the other must not fill memory, here or at loaders: what nobody has open goes.
   void forget_closed();
@@ -110,6 +118,7 @@ class SplitRegistry {
     bool known = false;            // the dataset's size is
     bool failed = false;
     SplitPrepared problem;
+    std::map<PeerId, std::string> lacking;  // dataset.local: what loaders said of it
   };
   // What openings got, until every receiver has had the same one; by description, number of the program, of the
   // opening.
@@ -129,7 +138,9 @@ class SplitRegistry {
   std::set<Opening> forget_failed(Fingerprint fingerprint);
   void decide(Split& split);
   void settle(Split& split);
+  bool is_placed(Split& split);
   void judge(Split& split);
+  void check_placement(Split& split);
   void answer(Split& split);
 
   SplitRegistryOptions options_;

@@ -28,6 +28,7 @@ class CachedSource final : public Source {
   ~CachedSource() override;
 
   int64_t size() const override { return source_->size(); }
+  ReadableSamples readable() const override { return source_->readable(); }
   const FieldTable& fields() const override { return source_->fields(); }
   std::string key(int64_t index) const override { return source_->key(index); }
   int64_t label(int64_t index) const override { return source_->label(index); }

@@ -103,14 +103,25 @@ bool python_less(std::string_view a, std::string_view b) {
   return in_a == a.size() && in_b < b.size();
 }
 
-// One class's folders, in order, each with its files.
+// One class's folders, in order, each with its files. Names stand in one text a folder: strings of their own would take
+// three times as much while millions of files are listed, and leave the memory in pieces.
 struct ImageFolder::ClassListing {
   struct Part {
-    std::string path;  // relative to the data set's folder
-    std::vector<std::string> files;
+    std::string path;   // relative to the data set's folder
+    std::string names;  // a NUL behind each
+
+    template <class Use>
+    void for_each(const Use& use) const {
+      for (size_t at = 0; at < names.size();) {
+        const std::string_view name(names.data() + at);
+        use(name);
+        at += name.size() + 1;
+      }
+    }
   };
   std::vector<Part> parts;
   int64_t count = 0;
+  size_t name_bytes = 0;  // without the NULs
 };
 
 ImageFolder::ClassListing ImageFolder::list_class(const std::string& root, const std::string& name, FileSystem& files) {
@@ -127,13 +138,20 @@ ImageFolder::ClassListing ImageFolder::list_class(const std::string& root, const
   std::string path;
   Directory directory;
   while (next(path, directory)) {
-    ClassListing::Part part{path, {}};
+    std::vector<std::string> names;
+    size_t bytes = 0;
     for (DirectoryEntry& entry : directory.entries) {
-      if (!entry.is_directory && has_image_extension(entry.name)) part.files.push_back(std::move(entry.name));
+      if (entry.is_directory || !has_image_extension(entry.name)) continue;
+      bytes += entry.name.size();
+      names.push_back(std::move(entry.name));
     }
-    if (part.files.empty()) continue;
-    sort_as_python(part.files);
-    listing.count += static_cast<int64_t>(part.files.size());
+    if (names.empty()) continue;
+    sort_as_python(names);
+    ClassListing::Part part{path, {}};
+    part.names.reserve(bytes + names.size());
+    for (const std::string& name : names) (part.names += name) += '\0';
+    listing.count += std::ssize(names);
+    listing.name_bytes += bytes;
     listing.parts.push_back(std::move(part));
   }
   std::sort(listing.parts.begin(), listing.parts.end(),
@@ -207,11 +225,11 @@ void ImageFolder::add(const ClassListing& listing, int64_t label) {
   for (const ClassListing::Part& part : listing.parts) {
     const auto folder = static_cast<uint32_t>(folders_.size());
     folders_.push_back({part.path, label});
-    for (const std::string& file : part.files) {
-      names_ += file;
+    part.for_each([&](std::string_view name) {
+      names_ += name;
       name_end_.push_back(names_.size());
       folder_of_.push_back(folder);
-    }
+    });
   }
 }
 
@@ -227,7 +245,7 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
       fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
   while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
   find_classes();
-  const std::vector<ClassListing> listings = list_classes();
+  std::vector<ClassListing> listings = list_classes();
 
   std::vector<std::string> empty;
   for (size_t i = 0; i < classes_.size(); ++i) {
@@ -241,6 +259,15 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
         "remove or fill " + std::string(empty.size() == 1 ? "it" : "them") + "; images end in " + extension_list());
   }
 
+  size_t count = 0;
+  size_t name_bytes = 0;
+  for (const ClassListing& listing : listings) {
+    count += static_cast<size_t>(listing.count);
+    name_bytes += listing.name_bytes;
+  }
+  names_.reserve(name_bytes);
+  name_end_.reserve(count);
+  folder_of_.reserve(count);
   FolderFingerprint fingerprint;
   std::string keys;
   for (size_t i = 0; i < classes_.size(); ++i) {
@@ -248,12 +275,12 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
     class_sizes_.push_back(listings[i].count);
     keys.clear();
     for (const ClassListing::Part& part : listings[i].parts) {
-      for (const std::string& file : part.files) (((keys += part.path) += '/') += file) += '\0';
+      part.for_each([&](std::string_view name) { (((keys += part.path) += '/') += name) += '\0'; });
     }
     fingerprint.add(classes_[i], listings[i].count, keys);
+    listings[i] = {};  // its memory is wanted
   }
   fingerprint_ = fingerprint.sum();
-  names_.shrink_to_fit();
   sizes_ = std::make_unique<std::atomic<int64_t>[]>(folder_of_.size());
   for (size_t i = 0; i < folder_of_.size(); ++i) sizes_[i].store(-1, std::memory_order_relaxed);
 }

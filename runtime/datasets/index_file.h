@@ -8,7 +8,8 @@
 //   (image, label, fields, train), the names of the files, and of each file the size and the time of its last change;
 //   of class folders, the time of change of every folder. So a data set that was changed or replaced is noticed, and
 //   one that was copied without its times has to be indexed again. Where records were too large to be looked into, the
-//   limit has to be the same as well.
+//   limit has to be the same as well. Where each node has some of the files (dataset.local), only the sizes of those that
+//   are there, because copying loses times.
 // Cost: one stat a shard or folder, and one pass over the index, instead of reading headers or listing folders. Above
 //   64 MiB it is mapped, read-only and shared: the ranks of a node have it in memory once. Such a one must not be
 //   written to or cut while it is in use (a mapped file that is cut ends its readers with SIGBUS); write_index replaces

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/datasets/files_here.h"
+
 namespace penstock {
 namespace {
 
@@ -21,7 +23,10 @@ Looked look(const FileStamps& then, FileSystem& files) {
   for (const auto& [path, stamp] : then) {
     try {
       const FileFacts now = files.examine(path);
-      if (now.modified_ns != stamp.modified_ns || (!stamp.folder && now.bytes != stamp.bytes)) return Looked::changed;
+      if (stamp.missing || now.modified_ns != stamp.modified_ns || (!stamp.folder && now.bytes != stamp.bytes))
+        return Looked::changed;
+    } catch (const FileError& error) {
+      if (!stamp.missing || !is_missing(error)) return Looked::changed;
     } catch (const Error&) {
       return Looked::changed;
     }
@@ -51,6 +56,10 @@ void ListedFiles::note(const std::string& path, FileStamp stamp) {
   stamps_.emplace(path, stamp);  // the first look counts: what changes after it is a change
 }
 
+void ListedFiles::note_missing(const FileError& error, const std::string& path) {
+  if (listing_ && is_missing(error)) note(path, {.missing = true});
+}
+
 void ListedFiles::note_file(const std::string& path) {
   if (!listing_) return;
   try {
@@ -76,9 +85,14 @@ int64_t ListedFiles::file_size(const std::string& path) {
 }
 
 FileFacts ListedFiles::examine(const std::string& path) {
-  const FileFacts facts = below_.examine(path);
-  if (listing_) note(path, {facts.bytes, facts.modified_ns});
-  return facts;
+  try {
+    const FileFacts facts = below_.examine(path);
+    if (listing_) note(path, {facts.bytes, facts.modified_ns});
+    return facts;
+  } catch (const FileError& error) {
+    note_missing(error, path);
+    throw;
+  }
 }
 
 Directory ListedFiles::list_directory(const std::string& path) {
@@ -86,7 +100,8 @@ Directory ListedFiles::list_directory(const std::string& path) {
     try {
       const int64_t modified_ns = below_.examine(path).modified_ns;  // before it is listed
       note(path, {0, modified_ns, /*folder=*/true, modified_ns < now_ns() - kSettledAfterNs});
-    } catch (const FileError&) {  // what follows says it in better words
+    } catch (const FileError& error) {  // what follows says it in better words
+      note_missing(error, path);
     }
   }
   return below_.list_directory(path);

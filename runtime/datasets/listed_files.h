@@ -29,7 +29,8 @@ struct FileStamp {
   uint64_t bytes = 0;  // of a folder: 0
   int64_t modified_ns = 0;
   bool folder = false;
-  bool settled = true;  // false: it may have changed once more within the same tick
+  bool settled = true;   // false: it may have changed once more within the same tick
+  bool missing = false;  // it was looked for and not there: another node's, where dataset.local says so
 
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
@@ -55,6 +56,7 @@ class ListedFiles final : public FileSystem {
 
  private:
   void note(const std::string& path, FileStamp stamp);
+  void note_missing(const FileError& error, const std::string& path);
   void note_file(const std::string& path);
 
   FileSystem& below_;

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/datasets/bounded_json.h"
+#include "runtime/datasets/files_here.h"
 #include "runtime/datasets/index_file.h"
 #include "runtime/datasets/json_numbers.h"
 
@@ -201,7 +202,7 @@ SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer
   }
 }
 
-void check_pack(const SampleTable& table, const std::string& folder, FileSystem& files) {
+void check_pack(const SampleTable& table, const std::string& folder, FileSystem& files, bool local) {
   const std::vector<TableFile>& shards = table.facts().files;
   const PackFacts facts = pack_facts(table.facts().options);
   if (facts.shards.size() != shards.size()) refuse_pack("its index speaks of different numbers of shards");
@@ -219,6 +220,7 @@ void check_pack(const SampleTable& table, const std::string& folder, FileSystem&
   }
   if (first != samples) refuse_pack("its index has samples of no shard");
   for (size_t i = 0; i < shards.size(); ++i) {
+    if (local && !is_here(folder + "/" + shards[i].path, files)) continue;
     const std::unique_ptr<FileReader> file = files.open_file(folder + "/" + shards[i].path);
     if (file->size() != shards[i].bytes) {
       refuse_pack("'" + file->path() + "' has " + std::to_string(file->size()) + " bytes, and had " +
@@ -232,7 +234,7 @@ void check_pack(const SampleTable& table, const std::string& folder, FileSystem&
   }
 }
 
-SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
+SampleTable open_pack_table(const std::string& folder, FileSystem& files, bool local) {
   try {
     if (!is_there(folder + "/" + kPackIndex, files) && is_there(folder + "/" + kPackState, files)) {
       throw Error(ErrorKind::dataset, "it is not finished",
@@ -240,7 +242,7 @@ SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
     }
     SampleTable table =
         map_table(folder + "/" + kPackIndex, "dataset.pack names a folder that `penstock pack` made", files);
-    check_pack(table, folder, files);
+    check_pack(table, folder, files, local);
     return table;
   } catch (const FileError& error) {
     // At the start a file that is not there is a mistake about the data.

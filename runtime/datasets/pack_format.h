@@ -104,10 +104,11 @@ PackHeader read_pack_header(const FileReader& shard);
 SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer, uint64_t most_bytes);
 
 // The index of the pack in `folder`: against itself, and against size and trailer of every shard.
-void check_pack(const SampleTable& table, const std::string& folder, FileSystem& files);
+// `local`: of every shard that is there.
+void check_pack(const SampleTable& table, const std::string& folder, FileSystem& files, bool local = false);
 
 // pack.index, mapped and checked. Error(dataset): no pack, one that is not finished, or a damaged one.
-SampleTable open_pack_table(const std::string& folder, FileSystem& files);
+SampleTable open_pack_table(const std::string& folder, FileSystem& files, bool local = false);
 
 // Whether there is a pack in `folder`, or one being made.
 bool is_pack(const std::string& folder, FileSystem& files = posix_file_system());

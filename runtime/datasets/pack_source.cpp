@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/datasets/files_here.h"
 #include "runtime/datasets/table_source.h"
 
 namespace penstock {
@@ -112,8 +113,14 @@ void PackSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {
   parts.push_back({path, record.offset, record.bytes, 0, shards_.opened(path)});
 }
 
-std::unique_ptr<Source> open_pack(const std::string& folder, const DecodeLimits& limits, FileSystem& files) {
-  return std::make_unique<PackSource>(open_pack_table(folder, files), folder, limits, files);
+std::unique_ptr<Source> open_pack(const std::string& folder, const DecodeLimits& limits, FileSystem& files,
+                                  bool local) {
+  SampleTable table = open_pack_table(folder, files, local);
+  ReadableSamples here;
+  if (local) here = samples_here(table, folder, files);
+  auto source = std::make_unique<PackSource>(std::move(table), folder, limits, files);
+  if (local) source->only(std::move(here));
+  return source;
 }
 
 }  // namespace penstock

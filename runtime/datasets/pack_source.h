@@ -41,6 +41,8 @@ class PackSource final : public TabulatedSource {
   mutable ShardFiles shards_;
 };
 
-std::unique_ptr<Source> open_pack(const std::string& folder, const DecodeLimits& limits, FileSystem& files);
+// `local`: shards that are not there are another node's.
+std::unique_ptr<Source> open_pack(const std::string& folder, const DecodeLimits& limits, FileSystem& files,
+                                  bool local = false);
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 
 #include "runtime/datasets/cached_source.h"
 #include "runtime/datasets/containers.h"
+#include "runtime/datasets/files_here.h"
 #include "runtime/datasets/image_folder.h"
 #include "runtime/datasets/index_file.h"
 #include "runtime/datasets/pack_source.h"
@@ -16,14 +17,18 @@ namespace {
 
 std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
                                    const SourceBudget& budget) {
-  if (!dataset.pack.empty()) return open_pack(dataset.pack, limits, files);
+  if (!dataset.pack.empty()) return open_pack(dataset.pack, limits, files, dataset.local);
   const bool container = !container_kind(dataset).empty();
   if (container || !dataset.index.empty()) {
     auto shards = std::make_shared<ShardFiles>(files, static_cast<uint64_t>(budget.spool_bytes));
     SampleTable table = dataset.index.empty() ? list_samples({dataset, *shards, files, limits.max_encoded_bytes})
                                               : open_index(dataset, limits, files);
     const std::string root = container ? container_root(dataset) : dataset.folder;
-    return std::make_unique<TableSource>(std::move(table), root, limits, std::move(shards), files);
+    ReadableSamples here;
+    if (dataset.local) here = samples_here(table, root, files);
+    auto source = std::make_unique<TableSource>(std::move(table), root, limits, std::move(shards), files);
+    if (dataset.local) source->only(std::move(here));
+    return source;
   }
   if (dataset.is_paired()) return std::make_unique<PairedFolders>(dataset, limits.max_encoded_bytes, files);
   return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files);

@@ -28,6 +28,7 @@
 #include "runtime/base/fields.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/index_ranges.h"
 #include "runtime/base/sample.h"
 
 namespace penstock {
@@ -77,11 +78,21 @@ struct FilePart {
   std::shared_ptr<const FileReader> reader;  // where it is open already
 };
 
+// What of a data set can be read on this node.
+struct ReadableSamples {
+  IndexRanges ranges;
+  std::string lacking;  // for messages: the first file that is not here, and how many others
+};
+
 class Source {
  public:
   virtual ~Source() = default;
 
   virtual int64_t size() const = 0;
+
+  // All of them, but where dataset.local says that each node has some of the files (files_here.h). Reading another one is
+  // a FileError.
+  virtual ReadableSamples readable() const { return {IndexRanges::all(size()), {}}; }
 
   // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline
   // fixes them; and so is max_bytes of `bytes` and `text`: the limits fix it.

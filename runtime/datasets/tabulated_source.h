@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/datasets/sample_table.h"
@@ -21,6 +23,8 @@ std::string under_root(const std::string& root, std::string_view path);
 class TabulatedSource : public Source {
  public:
   int64_t size() const override { return table_.size(); }
+  ReadableSamples readable() const override { return only_ ? *only_ : Source::readable(); }
+  void only(ReadableSamples here) { only_ = std::move(here); }  // before anybody else has it
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override;
   int64_t label(int64_t index) const override;
@@ -43,6 +47,7 @@ class TabulatedSource : public Source {
   DecodeLimits limits_;
   std::vector<std::string> paths_;  // of the table's files
   FieldTable fields_;
+  std::optional<ReadableSamples> only_;
   size_t shown_ = 0;  // of the table's columns, those in fields_
 };
 

@@ -59,6 +59,7 @@ struct DatasetSpec {
   std::string label;
   std::string fields;       // further ones, with ',' between them; "caption:text"
   std::string index;        // made by `penstock index`, read instead of looking through the data
+  bool local = false;       // each node has some of the files, and the index or the pack says which there are
   std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   std::string pickle;       // base64 text

@@ -333,6 +333,9 @@ std::vector<Section<SplitSpec>> make_split_sections() {
       "values of any length.");
   keys.content(PENSTOCK_MEMBER(dataset.index), text(),
       "File that `penstock index` made of this data, read instead of looking through it. Relative as folder is.");
+  keys.content(PENSTOCK_MEMBER(dataset.local), boolean(),
+      "With index or pack: each node's disks hold some of the files, in any number of copies. Loaders say which they "
+      "have, and are given the samples in them; index and pack.index are the same on all nodes.");
   keys.content(PENSTOCK_MEMBER(dataset.python), text(),
       "Instead of folder: a Python function or class 'package.module:name'; what it returns has __len__ and "
       "__getitem__.");

@@ -102,6 +102,11 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   if (index != nullptr && index->is_scalar()) {
     place_folder(*index, job_path, path + ".dataset.index", dataset.index, complaints);
   }
+  const YamlNode* local = value_at(node, "dataset", "local");
+  if (local != nullptr && dataset.local && index == nullptr && value_at(node, "dataset", "pack") == nullptr) {
+    complaints.add(local->span, "'local' needs 'index', or a 'pack': no node can list files that others have",
+                   "add index: FILE, run `penstock index` once where all files are, and copy it to every node");
+  }
   const YamlNode* parquet = value_at(node, "dataset", "parquet");
   if (parquet != nullptr && parquet->is_scalar() && index == nullptr) {
     complaints.add(parquet->span,

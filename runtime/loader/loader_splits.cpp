@@ -185,7 +185,7 @@ LoaderSplits::Listed LoaderSplits::open(const PrepareSplit& m, Listed before) co
       list_anew(m, files, fresh);
       // Folders that changed and hold the same pictures; or that may have changed, and did not.
       if (before.context && before.answer.dataset_fingerprint == answer.dataset_fingerprint &&
-          same_files(before.stamps, fresh.stamps)) {
+          before.answer.readable == answer.readable && same_files(before.stamps, fresh.stamps)) {
         fresh.context = std::move(before.context);
         answer = std::move(before.answer);
       } else {
@@ -227,6 +227,12 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
   fresh.answer.labelled = source.labelled();
   for (const FieldSpec& field : fresh.context->fields()) {
     fresh.answer.sample_bytes += static_cast<int64_t>(field.bytes_per_sample());
+  }
+  ReadableSamples readable = source.readable();
+  if (readable.ranges != IndexRanges::all(source.size())) {
+    fresh.answer.partial = true;
+    fresh.answer.readable = readable.ranges.bounds();
+    fresh.answer.lacking = std::move(readable.lacking);
   }
   const auto extras = extra_fields(fresh.context->fields());
   fresh.answer.extra_fields.assign(extras.begin(), extras.end());

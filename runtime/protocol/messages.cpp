@@ -22,7 +22,7 @@ auto members(PrepareSplit& m) {
 }
 auto members(SplitPrepared& m) {
   return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled,
-                  m.sample_bytes, m.same, m.error_kind, m.error, m.remedy);
+                  m.sample_bytes, m.partial, m.readable, m.lacking, m.same, m.error_kind, m.error, m.remedy);
 }
 auto members(SizesAsked& m) {
   return std::tie(m.fingerprint, m.first, m.samples);
@@ -44,7 +44,7 @@ auto members(OpenLeaseStream& m) {
                   m.gpu_reader, m.again);
 }
 auto members(LeaseStreamReady& m) {
-  return std::tie(m.stream, m.chunk_samples);
+  return std::tie(m.stream, m.chunk_samples, m.by_holder);
 }
 auto members(BatchBufferFree& m) {
   return std::tie(m.stream, m.step);

@@ -81,11 +81,14 @@ struct SplitPrepared {
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
-  FieldTable extra_fields;   // of a sample, after image and label
-  bool labelled = true;      // false: the label is 0 everywhere, and no program shall see it
-  int64_t sample_bytes = 0;  // of one sample in a chunk, as it travels
-  bool same = false;         // as PrepareSplit::like: the rest is empty
-  int32_t error_kind = 0;    // ErrorKind, where not good
+  FieldTable extra_fields;        // of a sample, after image and label
+  bool labelled = true;           // false: the label is 0 everywhere, and no program shall see it
+  int64_t sample_bytes = 0;       // of one sample in a chunk, as it travels
+  bool partial = false;           // dataset.local: it can read no samples but those in `readable`
+  std::vector<int64_t> readable;  // IndexRanges::bounds()
+  std::string lacking;            // what else there is, for messages
+  bool same = false;              // as PrepareSplit::like: the rest is empty
+  int32_t error_kind = 0;         // ErrorKind, where not good
   std::string error;
   std::string remedy;
 };
@@ -140,10 +143,12 @@ struct OpenLeaseStream {
   int32_t gpu_reader = 0;  // of the receiver's clients, the one that reads images from GPUs' memory; 0: it does not
   bool again = false;      // the rest of an iteration that began before, by another lease stream
 };
-// The coordinator's answer to OpenLeaseStream: how batches are cut into chunks in this lease stream.
+// The coordinator's answer to OpenLeaseStream: how batches are cut into chunks in this lease stream. `by_holder`: not into
+// successive rows, but into rows that the same loaders can read (coordinator/sample_placement.h), chunk_samples at most.
 struct LeaseStreamReady {
   LeaseStreamId stream = 0;
   int32_t chunk_samples = 1;
+  bool by_holder = false;
 };
 struct BatchBufferFree {
   LeaseStreamId stream = 0;
@@ -169,7 +174,7 @@ struct LeaseGranted {
   int64_t epoch = 0;
   int32_t replica = 0;
   PeerId receiver = 0;     // where the chunk goes
-  int32_t first_row = 0;   // place of its first sample in the batch
+  int32_t first_row = 0;   // place of its first sample in the batch; of the others: LeaseStreamReady
   int32_t gpu_reader = 0;  // as OpenLeaseStream
   bool compared = false;   // with the same chunk of another loader (balancer.h, invariant 5)
   std::vector<PlannedSample> samples;

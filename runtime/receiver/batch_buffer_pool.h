@@ -31,6 +31,7 @@ struct BatchBuffer {
   int64_t samples = 0;            // in this batch
   int64_t samples_missing = 0;    // until ready
   std::vector<bool> chunk_taken;  // by chunk number
+  std::vector<bool> row_taken;    // where chunks are not successive rows; else empty
   StreamHash hash;                // of what it holds
   int64_t num_valid = 0;
   std::vector<SampleRecord> records;           // by place in the batch

@@ -107,19 +107,45 @@ void check_crc(const ChunkHeader& header, PeerId sender, std::span<const std::by
               "all ranks must run the same version of penstock");
 }
 
+// The rows of a chunk's samples, in order; empty where they do not fit the batch buffer.
+std::vector<int64_t> rows_of(const ReceiverSplit& split, const ChunkExpectation& expected, const ChunkHeader& header,
+                             const std::vector<SampleRecord>& records, const BatchBuffer& batch_buffer) {
+  std::vector<int64_t> rows;
+  if (!expected.by_holder) {
+    if (header.first_row != header.lease.chunk * expected.chunk_samples ||
+        header.samples != std::min<int64_t>(expected.chunk_samples, batch_buffer.samples - header.first_row)) {
+      return {};
+    }
+    for (int32_t i = 0; i < header.samples; ++i) rows.push_back(header.first_row + i);
+    return rows;
+  }
+  if (header.samples > expected.chunk_samples) return {};
+  for (const SampleRecord& record : records) {
+    const int64_t position = record.planned.position;
+    const int64_t row = position / expected.num_replicas - batch_buffer.step * split.shape.batch_size;
+    const bool fits = position % expected.num_replicas == expected.replica && row >= 0 && row < batch_buffer.samples &&
+                      (rows.empty() ? row == header.first_row : row > rows.back()) &&
+                      !batch_buffer.row_taken[static_cast<size_t>(row)];
+    if (!fits) return {};
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 // Neighbours together.
-void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t exported,
-                       BatchBuffer& batch_buffer) {
+void add_images_on_gpu(const std::vector<SampleRecord>& records, const std::vector<int64_t>& rows,
+                       const ChunkHeader& header, int32_t exported, BatchBuffer& batch_buffer) {
   const uint64_t each = header.buffer_range->bytes / static_cast<uint64_t>(header.samples);
   bool goes_on = false;
   for (int32_t i = 0; i < header.samples; ++i) {
-    if (!records[static_cast<size_t>(i)].on_gpu) {
+    const auto at = static_cast<size_t>(i);
+    if (!records[at].on_gpu) {
       goes_on = false;
       continue;
     }
-    if (!goes_on) {
+    if (!goes_on || rows[at] != rows[at - 1] + 1) {
       batch_buffer.on_gpus.push_back(
-          {exported, header.first_row + i, 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
+          {exported, static_cast<int32_t>(rows[at]), 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
     }
     ++batch_buffer.on_gpus.back().samples;
     batch_buffer.on_gpus.back().bytes += each;
@@ -129,13 +155,15 @@ void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHead
 
 }  // namespace
 
-void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
-                        BatchBuffer& batch_buffer) {
+void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples,
+                        bool by_holder, bool keep_raw, BatchBuffer& batch_buffer) {
   batch_buffer.state = BatchBuffer::State::filling;
   batch_buffer.step = step;
   batch_buffer.samples = batch_buffer.samples_missing = samples;
-  batch_buffer.chunk_taken.assign(static_cast<size_t>((batch_buffer.samples + chunk_samples - 1) / chunk_samples),
-                                  false);
+  // Of samples that lie on different disks each may be a chunk of its own.
+  const int64_t most_chunks = by_holder ? samples : (samples + chunk_samples - 1) / chunk_samples;
+  batch_buffer.chunk_taken.assign(static_cast<size_t>(most_chunks), false);
+  batch_buffer.row_taken.assign(by_holder ? static_cast<size_t>(samples) : 0, false);
   batch_buffer.hash = {};
   batch_buffer.num_valid = 0;
   batch_buffer.buffer_ranges.clear();
@@ -163,13 +191,13 @@ ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expec
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(batch_buffer_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
   PayloadView view(split, records, payload);
+  const std::vector<int64_t> rows = rows_of(split, expected, header, records, batch_buffer);
   const bool fits =
-      batch_buffer.state == BatchBuffer::State::filling && chunk < batch_buffer.chunk_taken.size() &&
+      batch_buffer.state == BatchBuffer::State::filling && chunk < batch_buffer.chunk_taken.size() && !rows.empty() &&
       header.fingerprint == split.fingerprint &&
       header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
-      header.epoch == expected.epoch && header.first_row == header.lease.chunk * expected.chunk_samples &&
-      header.samples == std::min<int64_t>(expected.chunk_samples, batch_buffer.samples - header.first_row) &&
-      header.payload_bytes == payload.size() && view.fits() &&
+      header.epoch == expected.epoch && std::ssize(rows) == header.samples && header.payload_bytes == payload.size() &&
+      view.fits() &&
       (!header.buffer_range ||
        header.buffer_range->bytes == static_cast<size_t>(header.samples) * split.raw_fields[0].bytes_per_sample()) &&
       (view.absent() == 0 || (exported && split.raw_fields.size() == 2)) &&
@@ -181,14 +209,15 @@ ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expec
   batch_buffer.chunk_taken[chunk] = true;
   if (exported) {
     batch_buffer.buffer_ranges.push_back({expected.sender, *header.buffer_range, *exported});
-    add_images_on_gpu(records, header, *exported, batch_buffer);
+    add_images_on_gpu(records, rows, header, *exported, batch_buffer);
   }
   const bool soft = split.pipeline().soft_classes() > 0;
   std::byte* base = pool.batch_buffer_data(static_cast<size_t>(batch_buffer_index));
   ChunkHashes hashes;
   std::vector<std::span<const std::byte>> content;
   for (int32_t i = 0; i < header.samples; ++i) {
-    const auto at = static_cast<size_t>(header.first_row + i);
+    const auto at = static_cast<size_t>(rows[static_cast<size_t>(i)]);
+    if (expected.by_holder) batch_buffer.row_taken[at] = true;
     SampleRecord& record = records[static_cast<size_t>(i)];
     const int64_t label = view.label(static_cast<size_t>(i));
     view.content(static_cast<size_t>(i), record, content);

@@ -29,11 +29,13 @@ struct ChunkExpectation {
   int64_t epoch = 0;
   int32_t chunk_samples = 1;
   int64_t replica = 0;
+  bool by_holder = false;  // as LeaseStreamReady: a sample's row is that of its planned position
+  int64_t num_replicas = 1;
 };
 
-// Makes a free batch buffer ready for the chunks of `step`, a batch of `samples`.
-void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
-                        BatchBuffer& batch_buffer);
+// Makes a free batch buffer ready for the chunks of `step`, a batch of `samples`. `by_holder`: as LeaseStreamReady.
+void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples,
+                        bool by_holder, bool keep_raw, BatchBuffer& batch_buffer);
 
 // False for a chunk that the batch buffer has already.
 bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept;

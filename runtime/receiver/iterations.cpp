@@ -129,6 +129,7 @@ void Iterations::ready(const LeaseStreamReady& message) {
   Iteration* const iteration = of_lease_stream(message.stream);
   if (iteration == nullptr) return;
   iteration->chunk_samples = message.chunk_samples;
+  iteration->by_holder = message.by_holder;
   reserve(*iteration);
 }
 
@@ -152,8 +153,8 @@ void Iterations::reserve(Iteration& iteration) {
     BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(index)];
     const int64_t samples = std::min(
         split.shape.batch_size, iteration.plan.samples_per_replica - iteration.next_reserve * split.shape.batch_size);
-    begin_batch_buffer(split, iteration.next_reserve, samples, iteration.chunk_samples, keeps_raw(options_),
-                       batch_buffer);
+    begin_batch_buffer(split, iteration.next_reserve, samples, iteration.chunk_samples, iteration.by_holder,
+                       keeps_raw(options_), batch_buffer);
     iteration.batch_buffers[batch_buffer.step] = index;
     messenger_.to_coordinator(BatchBufferFree{iteration.lease_stream, iteration.next_reserve});
     ++iteration.next_reserve;
@@ -210,7 +211,8 @@ bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& recor
 }
 
 ChunkExpectation Iterations::expected(const Iteration& iteration, const ChunkArrived& arrived) const {
-  return {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica};
+  return {arrived.peer,     iteration.epoch,     iteration.chunk_samples,
+          options_.replica, iteration.by_holder, options_.num_replicas};
 }
 
 std::string Iterations::compare(const ChunkHeader& header, const std::vector<SampleRecord>& records,

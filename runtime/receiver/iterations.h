@@ -111,6 +111,7 @@ class Iterations {
     int64_t cursor = 0;  // step that the client takes next
     int64_t next_reserve = 0;
     int32_t chunk_samples = 0;  // 0 until the coordinator answered
+    bool by_holder = false;     // as it answered
     bool waiting = false;       // the client asked for step `cursor`
     bool warned = false;
     Nanoseconds asked_at = 0;

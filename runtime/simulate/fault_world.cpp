@@ -29,10 +29,11 @@ constexpr Nanoseconds kEndOfTheWorld = 600 * kSecond;
 // Samples that have names and labels, and whose bytes nobody reads.
 class NumberedSource final : public Source {
  public:
-  explicit NumberedSource(int64_t size) : size_(size) {
+  NumberedSource(int64_t size, const IndexRanges& readable) : size_(size), readable_(readable) {
     for (int i = 0; i < 10; ++i) classes_.push_back("class" + std::to_string(i));
   }
   int64_t size() const override { return size_; }
+  ReadableSamples readable() const override { return {readable_, "other nodes' samples"}; }
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override { return "sample" + std::to_string(index); }
   int64_t label(int64_t index) const override { return sim_label(index); }
@@ -45,6 +46,7 @@ class NumberedSource final : public Source {
 
  private:
   int64_t size_;
+  IndexRanges readable_;
   FieldTable fields_{{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}};
   std::vector<std::string> classes_;
 };
@@ -88,6 +90,8 @@ struct Script {
   std::optional<PeerId> wrong;  // a loader that computes wrongly
   std::vector<Fault> faults;
   Nanoseconds spare_joins_at = 0;
+  PeerId healthy = 0;             // a loader without faults, where there is one
+  std::vector<IndexRanges> held;  // by loader: samples that it can read
 
   int ranks() const { return receivers + loaders; }
   int64_t samples() const { return batch_size * steps * receivers; }
@@ -108,6 +112,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   }
 
   s.loaders = static_cast<int>(random.between(options.all_lost ? 1 : 2, 4));
+  s.healthy = s.ranks() - 1;
   s.chunk_buffers = static_cast<int>(random.between(s.receivers, 12));
   s.threads = static_cast<int>(random.between(1, 3));
   s.prefetch = static_cast<int>(random.between(1, 3));
@@ -149,6 +154,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   }
   const int64_t count = random.between(1, is_long ? 12 : 6);
   const PeerId healthy = s.receivers + static_cast<PeerId>(random.below(s.loaders));
+  s.healthy = healthy;
   if (healthy == s.ranks() - 1) s.spare_joins_at = 0;
   for (int64_t i = 0; i < count && s.loaders > 1; ++i) {
     Fault fault;
@@ -175,10 +181,33 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   return s;
 }
 
-std::string job_text(const Script& s) {
-  return "seed: 7\nsplits:\n  train:\n    mode: train\n    dataset: {folder: /simulated}\n"
+// The healthy loader holds all samples, others some: runs of them, as in shards; some of them nearly all or nothing.
+void place_samples(Script& s, SeededRandom& random, bool local) {
+  for (PeerId loader = s.receivers; loader < s.ranks(); ++loader) {
+    IndexRanges& held = s.held.emplace_back();
+    const int64_t shard = random.between(1, 8);
+    const int64_t percent = random.between(0, 100);
+    bool has = true;
+    for (int64_t i = 0; i < s.samples(); ++i) {
+      if (i % shard == 0) has = !local || loader == s.healthy || random.chance(percent);
+      if (has) held.add(i);
+    }
+  }
+}
+
+std::string job_text(const Script& s, bool local) {
+  return "seed: 7\nsplits:\n  train:\n    mode: train\n    dataset: {folder: /simulated" +
+         std::string(local ? ", index: /simulated.index, local: true" : "") +
+         "}\n"
          "    pipeline: [{CenterCrop: {size: 4}}]\n    sampler: {shuffle: true}\n    batch_size: " +
          std::to_string(s.batch_size) + "\n";
+}
+
+// By a generator of its own: the stream is the same with and without.
+Script placed_script(Script s, uint64_t seed, const FaultWorld::Options& options) {
+  SeededRandom random(seed + 0x10ca1);
+  place_samples(s, random, options.local);
+  return s;
 }
 
 // Reports have figures of the real process.
@@ -201,14 +230,14 @@ class FaultWorld::Impl {
       : options_(options),
         script_random_(seed),
         random_(seed + 0x5eed),
-        script_(draw_script(script_random_, options)),
+        script_(placed_script(draw_script(script_random_, options), seed, options)),
         network_(loop_, random_,
                  {script_.ranks(), script_.in_place, 200 * kMicrosecond, script_.slow_percent,
                   options.returns ? 2000 : 100, options.damaged_chunks ? 100 : 50,
                   options.logged ? [this](const std::string& what) { log(what); }
                                  : std::function<void(const std::string&)>(),
                   describe}) {
-    const Job job = parse_job(job_text(script_), "job.yaml");
+    const Job job = parse_job(job_text(script_, options.local), "job.yaml");
     split_json_ = canonical_json(resolve_split(job, "train"));
     for (int r = 0; r < script_.receivers; ++r) add_receiver(r);
     for (int l = 0; l < script_.loaders; ++l) add_loader(script_.receivers + l);
@@ -309,16 +338,22 @@ class FaultWorld::Impl {
     options.read_ahead.reads = 0;
     options.index_memory_bytes = 0;
     options.seams.clock = &loop_.clock();
-    options.seams.open_split = [this](const ResolvedSplit& split) {
-      return SplitContext::with_source(split, std::make_unique<NumberedSource>(script_.samples()));
+    const IndexRanges& held = script_.held[at - static_cast<size_t>(script_.receivers)];
+    options.seams.open_split = [this, &held](const ResolvedSplit& split) {
+      return SplitContext::with_source(split, std::make_unique<NumberedSource>(script_.samples(), held));
     };
-    options.seams.executor = [this, at] {
+    options.seams.executor = [this, at, &held] {
       SimExecutorSpec spec;
       spec.threads = script_.threads;
       spec.takes = [this, at](const ChunkWork&) {
         return random_.between(script_.chunk_ns / 2, 2 * script_.chunk_ns) * ranks_[at].slowness;
       };
-      spec.fails = [this, at](const ChunkWork&) {
+      spec.fails = [this, at, &held](const ChunkWork& work) {
+        for (const PlannedSample& sample : work.lease.samples) {
+          if (held.contains(sample.index)) continue;
+          fail("rank " + std::to_string(at) + " is to make sample " + std::to_string(sample.index) +
+               ", which it cannot read");
+        }
         return ranks_[at].failing || loop_.now() < disk_fails_until_ ? std::string("the disk says EIO") : std::string();
       };
       if (script_.wrong == static_cast<PeerId>(at))
@@ -443,7 +478,8 @@ class FaultWorld::Impl {
         result_.differences += goodbye.good ? 0 : 1;
       } else if (options_.all_lost) {
         // They may have finished before.
-        if (!goodbye.good && goodbye.reason.find("no loader is left") == std::string::npos) {
+        if (!goodbye.good && goodbye.reason.find("no loader is left") == std::string::npos &&
+            !(options_.local && goodbye.reason.find("no loader can read") != std::string::npos)) {
           fail("the job ended by another cause: " + goodbye.reason);
         }
       } else if (!goodbye.good) {

@@ -50,6 +50,9 @@ class FaultWorld {
     // Loaders that are given up, because they are cut off or a message of theirs is damaged, and come back, are the only
     // ones; chunk buffers are few, and what ranks say to each other crosses.
     bool returns = false;
+    // Loaders can read some of the samples only, as where each node's disks have some (dataset.local); but for the one
+    // that stays healthy.
+    bool local = false;
     bool logged = true;  // WorldResult::log is wanted
     // Everything that arrives and happens, a line each; for looking at one world.
     std::string* text = nullptr;

@@ -1,7 +1,7 @@
 // Thousands of random little worlds: loaders of random speed that are killed, stall, fail, freeze, come back; receivers
 // that stop for a while and lease streams that break off; messages that take their time. An auditor keeps its own books
 // of batch buffers, chunk buffers, quotas, leases and refuses any grant that breaks an invariant of balancer.h; and
-// everything that can finish must finish.
+// everything that can finish must finish. In every third world loaders have some of the samples only.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -50,6 +50,7 @@ class Auditor {
     }
     if (const auto* e = std::get_if<LoaderLost>(&event)) {
       loaders_.erase(e->loader);
+      std::erase_if(held_, [e](const auto& item) { return item.first.second == e->loader; });
       draining_.erase(e->loader);
       std::erase_if(remakes_, [&](const auto& item) { return item.second.loader == e->loader; });
       for (auto lease = live_.begin(); lease != live_.end();) {
@@ -59,7 +60,14 @@ class Auditor {
     }
     if (const auto* e = std::get_if<LeaseStreamOpened>(&event)) streams_[e->stream] = *e;
     if (const auto* e = std::get_if<LeaseStreamClosed>(&event)) close(e->stream);
-    if (const auto* e = std::get_if<BatchBufferReserved>(&event)) batch_buffers_.insert({e->stream, e->step});
+    if (const auto* e = std::get_if<BatchBufferReserved>(&event)) {
+      batch_buffers_.insert({e->stream, e->step});
+      for (size_t i = 0; i < e->groups.size(); ++i)
+        groups_[{e->stream, e->step, static_cast<int32_t>(i)}] = e->groups[i];
+    }
+    if (const auto* e = std::get_if<SamplesHeld>(&event)) {
+      held_[{e->stream, e->loader}] = {e->groups.begin(), e->groups.end()};
+    }
     if (const auto* e = std::get_if<ChunkAccepted>(&event)) {
       if (is_remake(e->lease)) {
         remakes_.erase(e->lease);
@@ -183,6 +191,9 @@ class Auditor {
     expect(batch_buffers_.count({grant.lease.stream, grant.lease.step}) == 1, "a grant without a batch buffer");
     const ChunkName chunk = name_of(grant.lease);
     expect(draining_.count(grant.loader) == 0 && drained_.count(grant.loader) == 0, "a grant for a loader that drains");
+    const auto group = groups_.find(chunk);
+    expect(group == groups_.end() || held_[{grant.lease.stream, grant.loader}].count(group->second) == 1,
+           "a grant for a loader that has not said that it can read the chunk");
     if (is_remake(grant.lease)) {
       expect(options_.remake_every > 0 && grant.compared, "a second copy that nobody compares");
       expect(accepted_from_.count(chunk) == 1 && accepted_from_[chunk] != grant.loader,
@@ -231,6 +242,8 @@ class Auditor {
   }
 
   const BalancerOptions options_;
+  std::map<ChunkName, int64_t> groups_;
+  std::map<std::pair<LeaseStreamId, LoaderId>, std::set<int64_t>> held_;
   std::map<LoaderId, Loader> loaders_;
   std::map<LeaseStreamId, LeaseStreamOpened> streams_;
   std::set<std::pair<LeaseStreamId, int64_t>> batch_buffers_;
@@ -253,14 +266,14 @@ class Auditor {
 struct Totals {
   int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_lease_streams = 0, finished_lease_streams = 0,
           losses = 0;
-  int64_t late_copies = 0, failures = 0, broken_off = 0, made_twice = 0, drained = 0;
+  int64_t late_copies = 0, failures = 0, broken_off = 0, made_twice = 0, drained = 0, unreadable = 0;
 };
 
 // One world with manual time. The owner (trainer 0's receiver) is this class; loaders and receivers talk to it by
 // messages.
 class World {
  public:
-  World(uint64_t seed, Totals& totals) : random_(seed), totals_(totals) {
+  World(uint64_t seed, Totals& totals) : random_(seed), totals_(totals), local_(seed % 3 == 0) {
     options_.lease_timeout_ns = 3000 * kMs;
     options_.lost_after_ns = options_.all_lost_ns = 1000 * kMs;
     const int32_t receivers = pick(1, 4);
@@ -287,6 +300,9 @@ class World {
       loader.chunk_buffers = pick(1, 10);
       loader.node = pick(0, 2);
       loader.chunk_ns = pick(1, 200) * kMs;
+      for (int64_t group = 0; local_ && group < kGroups; ++group) {
+        if ((i == 0 && hopeful_) || chance(50)) loader.holds.push_back(group);
+      }
       after(i == 0 ? 0 : pick(0, 1500) * kMs, [this, i] { join(i); });
       if (i == 0 && hopeful_) {
         if (chance(30)) stall_at(i, pick(0, 3000), pick(1, 900));
@@ -318,7 +334,8 @@ class World {
       next();
     }
     // What is on its way arrives; then no chunk buffer may be missing.
-    const int64_t end = now_ + 20'000 * kMs;
+    // Longer than two chunks in a row whose executor hangs, as a revocation may overtake its grant.
+    const int64_t end = now_ + 40'000 * kMs;
     while (!agenda_.empty() && agenda_.begin()->first.first <= end) next();
     if (auditor_->chunk_buffers_in_use() != 0) throw std::string("chunk buffers are in use when all is over");
     if (keep_log_) {
@@ -334,9 +351,11 @@ class World {
     LoaderId id = 0;
     int executors = 1, depth = 2, chunk_buffers = 4, node = 0;
     int64_t chunk_ns = kMs;
-    int life = 0;          // counts up with each death or loss, so that what an earlier life says is not heard
-    bool running = false;  // the process
-    bool member = false;   // for the owner
+    std::vector<int64_t> holds;  // groups of samples, where the world is local
+    int life = 0;                // counts up with each death or loss, so that what an earlier life says is not heard
+    bool running = false;        // the process
+    bool member = false;         // for the owner
+    bool told = false;           // it has said what it holds
     int64_t stalled_until = 0;
     std::deque<Grant> queue;
     int busy = 0;
@@ -377,6 +396,15 @@ class World {
 
   // ---- owner ------------------------------------------------------------------------------------------------------
   void post(const Event& event) {
+    decide(event);
+    const auto* opened = std::get_if<LeaseStreamOpened>(&event);
+    if (!local_ || opened == nullptr) return;
+    open_.insert(opened->stream);
+    for (const Loader& loader : loaders_) {
+      if (loader.member && loader.told) decide(SamplesHeld{opened->stream, loader.id, loader.holds});
+    }
+  }
+  void decide(const Event& event) {
     ++totals_.events;
     auditor_->told(now_, event);
     const std::vector<Action> actions = balancer_->step(now_, event);
@@ -408,6 +436,7 @@ class World {
         after(0, [this, id = e->loader] { lose(static_cast<size_t>(id), "left"); });
       } else if (const auto* d = std::get_if<FailLeaseStream>(&action)) {
         ++totals_.failed_lease_streams;
+        totals_.unreadable += d->unreadable.stream != 0 ? 1 : 0;
         if (hopeful_) throw "a lease stream fails although a loader lives: " + d->reason;
         after(0, [this, id = d->stream] {
           for (Receiver& receiver : receivers_) {
@@ -443,6 +472,15 @@ class World {
     loader.busy = 0;
     loader.queue.clear();
     post(LoaderJoined{loader.id, loader.depth, loader.chunk_buffers, loader.node});
+    loader.told = false;
+    if (local_) {
+      // It looks at its disks first.
+      after(pick(0, 300) * kMs, [this, &loader, life = loader.life] {
+        if (loader.life != life || !loader.member) return;
+        loader.told = true;
+        for (const LeaseStreamId stream : open_) decide(SamplesHeld{stream, loader.id, loader.holds});
+      });
+    }
     heartbeat(i, loader.life);
   }
   void heartbeat(size_t i, int life) {
@@ -557,9 +595,12 @@ class World {
     for (; receiver.next_batch_buffer < receiver.stream.steps &&
            receiver.next_batch_buffer < receiver.cursor + receiver.batch_buffers;
          ++receiver.next_batch_buffer) {
-      BatchBufferReserved reserved{receiver.stream.stream, receiver.next_batch_buffer, {}};
+      BatchBufferReserved reserved{receiver.stream.stream, receiver.next_batch_buffer, {}, {}};
       if (chance(50))
         reserved.chunk_bytes.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
+      for (int32_t i = 0; local_ && i < chunks_of(receiver, receiver.next_batch_buffer); ++i) {
+        reserved.groups.push_back(pick(0, kGroups - 1));
+      }
       report(p, reserved);
       if (chance(5)) report(p, reserved);  // said twice
     }
@@ -609,8 +650,11 @@ class World {
     });
   }
 
+  static constexpr int kGroups = 3;
   std::mt19937_64 random_;
   Totals& totals_;
+  const bool local_;
+  std::set<LeaseStreamId> open_;  // lease streams, those that are over too
   BalancerOptions options_;
   bool hopeful_ = true;
   int failing_percent_ = 0;
@@ -644,7 +688,7 @@ TEST_CASE("random worlds: every promise is kept, every lease stream finishes whi
                     << totals.losses << ", given up " << totals.give_ups << ", late copies " << totals.late_copies
                     << ", failures " << totals.failures << ", broken off " << totals.broken_off << ", finished "
                     << totals.finished_lease_streams << ", failed " << totals.failed_lease_streams << ", made twice "
-                    << totals.made_twice << ", drained " << totals.drained);
+                    << totals.made_twice << ", drained " << totals.drained << ", unreadable " << totals.unreadable);
   // The worlds have seen what they are for.
   CHECK(totals.finished_lease_streams > 5000);
   CHECK(totals.failed_lease_streams > 50);
@@ -656,6 +700,7 @@ TEST_CASE("random worlds: every promise is kept, every lease stream finishes whi
   CHECK(totals.broken_off > 300);
   CHECK(totals.made_twice > 3000);
   CHECK(totals.drained > 300);
+  CHECK(totals.unreadable > 30);
 }
 
 }  // namespace

@@ -839,5 +839,118 @@ TEST_CASE("policy random, for tests: admitted pairs in an order of the seed's") 
   CHECK(first_chunks(1) != first_chunks(2));
 }
 
+// Loader 0 holds groups 0 and 1, loader 1 groups 1 and 2 of a lease stream whose step 0 has a chunk of each.
+Bench with_local_data(BalancerOptions options) {
+  Bench bench(options);
+  bench.at(0, stream(1, 0, 1));
+  for (const LoaderId loader : {0, 1}) bench.at(0, LoaderJoined{loader, 4, 8, 0});
+  bench.at(0, SamplesHeld{1, 0, {0, 1}});
+  bench.at(0, SamplesHeld{1, 1, {1, 2}});
+  return bench;
+}
+
+TEST_CASE("a chunk is granted only to a loader that holds its samples") {
+  Bench bench = with_local_data(short_times(1));
+  bench.at(0, BatchBufferReserved{1, 0, {}, {2, 0, 2, 0}});  // four chunks, whatever the stream's steps have elsewhere
+  REQUIRE(bench.grants.size() == 4);
+  for (const Grant& grant : bench.grants) CHECK(grant.loader == (grant.lease.chunk % 2 == 0 ? 1 : 0));
+  bench.at(0, BatchBufferReserved{1, 1, {}, {3, 3}});
+  CHECK(bench.grants.empty());  // nobody has it, yet
+  bench.at(1, LoaderJoined{2, 4, 8, 0});
+  CHECK(bench.grants.empty());  // it has not said what it holds
+  bench.at(2, SamplesHeld{1, 2, {3}});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[0].loader == 2);
+  bench.at(3, SamplesHeld{1, 2, {}});  // it has not any more
+  bench.at(3, BatchBufferReserved{1, 2, {}, {3}});
+  CHECK(bench.grants.empty());
+  CHECK_THROWS_AS(bench.at(3, BatchBufferReserved{1, 3, {}, {-1}}), Error);
+  CHECK_THROWS_AS(bench.at(3, SamplesHeld{1, 2, {-1}}), Error);
+}
+
+TEST_CASE("a chunk that no loader with room can read does not keep those behind it waiting") {
+  Bench bench(short_times(1));
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, LoaderJoined{0, 1, 2, 0});
+  bench.at(0, LoaderJoined{1, 4, 8, 0});
+  bench.at(0, SamplesHeld{1, 0, {0}});
+  bench.at(0, SamplesHeld{1, 1, {1}});
+  bench.at(0, BatchBufferReserved{1, 0, {}, {0, 0, 0, 1}});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[1].lease.chunk == 3);
+  CHECK(bench.grants[1].loader == 1);
+}
+
+TEST_CASE("a late chunk goes to another holder of its samples, and is no hedge where there is none") {
+  Bench bench = with_local_data(short_times(1));
+  bench.at(0, BatchBufferReserved{1, 0, {}, {0, 1}});
+  REQUIRE(bench.grants.size() == 2);
+  const LoaderId second = bench.grants[1].loader;
+  for (int64_t ms = 100; ms <= 3000; ms += 100) {
+    bench.alive(ms, {0, 1});
+    bench.at(ms, Tick{});
+  }
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].lease.chunk == 1);
+  CHECK(bench.grants[0].loader == 1 - second);
+}
+
+TEST_CASE("the chunks of a lost holder go to another one; without any their lease stream fails, by name") {
+  Bench bench = with_local_data(short_times(1));
+  bench.at(0, stream(2, 0, 1));
+  for (const LoaderId loader : {0, 1}) bench.at(0, SamplesHeld{2, loader, {0}});
+  bench.at(0, BatchBufferReserved{1, 0, {}, {1, 0}});
+  REQUIRE(bench.grants.size() == 2);
+  bench.at(0, BatchBufferReserved{2, 0, {}, {0}});
+  bench.at(10, LoaderLost{0, "killed"});
+  for (const Grant& grant : bench.grants) CHECK((grant.loader == 1 && grant.lease != LeaseKey{1, 0, 1, 2}));
+  bench.alive(1000, {1});
+  bench.at(1009, Tick{});
+  CHECK(bench.failed.empty());
+  SUBCASE("") {
+    bench.at(1010, Tick{});
+    REQUIRE(bench.failed.size() == 1);
+    CHECK(bench.failed[0].stream == 1);
+    CHECK(bench.failed[0].unreadable == LeaseKey{1, 0, 1, 1});
+    CHECK(bench.failed[0].reason.find("the last one was rank 0 (loader), lost: killed") != std::string::npos);
+  }
+  SUBCASE("but not while a loader has still to say what it holds") {
+    bench.at(1010, LoaderJoined{2, 2, 4, 0});
+    bench.at(1500, Tick{});
+    CHECK(bench.failed.empty());
+    bench.alive(1600, {2});
+    bench.at(1600, SamplesHeld{2, 2, {}});
+    bench.at(1600, SamplesHeld{1, 2, {0}});
+    REQUIRE(bench.grants.size() == 1);
+    CHECK(bench.grants[0].loader == 2);
+    CHECK(bench.grants[0].lease == LeaseKey{1, 0, 1, 2});
+  }
+}
+
+TEST_CASE("a chunk that all holders of its samples failed has failed, whatever others there are") {
+  Bench bench = with_local_data(short_times(1));
+  bench.at(0, BatchBufferReserved{1, 0, {}, {0}});
+  bench.at(1, ChunkFailed{0, bench.grants.at(0).lease, "EIO"});
+  REQUIRE(bench.failed.size() == 1);
+  CHECK(bench.failed[0].reason.find("rank 0 (loader): EIO") != std::string::npos);
+  CHECK(bench.failed[0].unreadable == LeaseKey{});
+}
+
+TEST_CASE("chunks are made twice and compared where two loaders hold their samples") {
+  BalancerOptions options = short_times(1);
+  options.remake_every = 1;
+  Bench bench = with_local_data(options);
+  bench.at(0, BatchBufferReserved{1, 0, {}, {0, 1}});
+  const std::vector<Grant> first = bench.grants;
+  REQUIRE(first.size() == 2);
+  CHECK_FALSE(first[0].compared);
+  CHECK(first[1].compared);
+  CHECK(bench.complete(1, first[0]).empty());
+  const std::vector<Grant> again = bench.complete(1, first[1]);
+  REQUIRE(again.size() == 1);
+  CHECK(is_remake(again[0].lease));
+  CHECK(again[0].loader == 1 - first[1].loader);
+}
+
 }  // namespace
 }  // namespace penstock

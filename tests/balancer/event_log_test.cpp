@@ -20,6 +20,8 @@ TEST_CASE("every event survives the way through JSON") {
                                      LeaseStreamOpened{9, 1, 2, 3, 4, 5, 6},
                                      BatchBufferReserved{9, 3},
                                      BatchBufferReserved{9, 3, {1, 2}},
+                                     BatchBufferReserved{9, 3, {}, {0, 2}},
+                                     SamplesHeld{9, 1, {2, 5}},
                                      CursorMoved{9, 3, true},
                                      LeaseStreamClosed{9},
                                      ChunkProduced{1, lease, 7, 8, 9},
@@ -36,7 +38,7 @@ TEST_CASE("every event survives the way through JSON") {
     CHECK(to_json(back) == json);
   }
   CHECK(to_json(Event(ChunkAccepted{lease})) == R"({"event":"chunk_accepted","lease":[18446744073709551615,1,2,3]})");
-  CHECK(std::get<ChunkProduced>(event_from_json(events.size() > 9 ? to_json(events[9]) : "")).lease == lease);
+  CHECK(std::get<ChunkProduced>(event_from_json(events.size() > 11 ? to_json(events[11]) : "")).lease == lease);
 }
 
 TEST_CASE("what cannot be read is refused by name") {

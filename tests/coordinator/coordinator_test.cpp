@@ -747,5 +747,266 @@ TEST_CASE("a loader that was given up is fenced until it joins again as its next
   CHECK(world.coordinator.figures().lost.size() == 2);
 }
 
+// Where each node's disks have some of the samples. Ten of them, in batches of four for each of two receivers.
+std::string local_json(const std::vector<std::string>& overrides = {}) {
+  std::vector<std::string> all = {"splits.train.dataset.index=/data.index", "splits.train.dataset.local=true"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return split_json(all);
+}
+void holds(World& world, PeerId loader, const std::string& json, std::vector<int64_t> bounds,
+           const std::string& lacking = "'/data/7.tar'", int64_t size = 10, const std::string& fingerprint = "aa") {
+  SplitPrepared m;
+  m.fingerprint = fingerprint_of(json);
+  m.good = true;
+  m.dataset_size = size;
+  m.dataset_fingerprint = fingerprint;
+  m.partial = true;
+  m.readable = std::move(bounds);
+  m.lacking = lacking;
+  world.coordinator.handle(loader, m);
+}
+void open_at_both(World& world, const std::string& json) {
+  for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{json, receiver, 2});
+}
+
+TEST_CASE("a loader is granted samples that it can read, and batches are what they are elsewhere") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 2, json, {0, 5});
+  holds(world, 3, json, {3, 10});
+  REQUIRE(world.take<SplitOpened>(0).size() == 1);
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  const auto ready = world.take<LeaseStreamReady>(0);
+  REQUIRE(ready.size() == 1);
+  CHECK(ready[0].by_holder);
+  const Job job = parse_job(
+      "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    sampler: {shuffle: true}\n"
+      "    pipeline: [{CenterCrop: {size: 4}}]\n    batch_size: 4\n",
+      "job.yaml");
+  const auto plan = epoch_plan(resolve_split(job, "train"), {}, 10, 2, 0);
+  for (int64_t step = 0; step < plan->steps(); ++step) {
+    world.coordinator.handle(0, BatchBufferFree{7, step});
+    BatchPlan batch(static_cast<size_t>(plan->batch_length(step)));
+    size_t seen = 0;
+    // As chunks are made others are granted.
+    for (bool any = true; any;) {
+      any = false;
+      for (const PeerId loader : {2, 3}) {
+        for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+          any = true;
+          REQUIRE(lease.lease.step == step);
+          CHECK(lease.samples.size() <= 2);
+          for (const PlannedSample& sample : lease.samples) {
+            CHECK((loader == 2 ? sample.index < 5 : sample.index >= 3));
+            const auto row = static_cast<size_t>(sample.position / 2 - step * 4);
+            REQUIRE(row < batch.size());
+            if (&sample == &lease.samples.front()) CHECK(static_cast<int32_t>(row) == lease.first_row);
+            batch[row] = sample;
+            ++seen;
+          }
+          world.coordinator.handle(loader, ChunkDone{lease.lease, 1, 1, 1});
+          world.coordinator.handle(0, ChunkTaken{lease.lease});
+          world.coordinator.handle(loader, ChunkBufferFree{0});
+        }
+      }
+    }
+    CHECK(seen == batch.size());
+    CHECK(batch == plan->batch(step, 0));
+  }
+}
+
+TEST_CASE(
+    "a split with samples that no loader can read is refused by name, when all loaders have said what they have") {
+  World world;
+  const std::string json = local_json();
+  open_at_both(world, json);
+  world.join(2);
+  holds(world, 2, json, {0, 5});
+  CHECK(world.take<SplitRefused>(0).empty());  // the other may have the rest
+  world.join(3);
+  holds(world, 3, json, {3, 7, 9, 10}, "'/data/x.tar' and 2 other files");
+  for (const PeerId receiver : {0, 1}) {
+    const auto refused = world.take<SplitRefused>(receiver);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
+    CHECK(refused[0].error ==
+          "no loader can read 2 of the 10 samples of split 'train', the first being number 7; rank 2 (loader) lacks "
+          "'/data/7.tar'; rank 3 (loader) lacks '/data/x.tar' and 2 other files");
+  }
+}
+
+TEST_CASE("where a loader was lost before the split was open, that is why nobody can read its samples") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 3, json, {5, 10});
+  world.coordinator.peer_lost(3, "killed", true);
+  SUBCASE("one") {
+    holds(world, 2, json, {0, 5});
+    const auto refused = world.take<SplitRefused>(0);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+    CHECK(refused[0].error.ends_with("rank 2 (loader) lacks '/data/7.tar'; rank 3 (loader) was lost"));
+  }
+  SUBCASE("all") {
+    world.coordinator.peer_lost(2, "killed", true);
+    const auto refused = world.take<SplitRefused>(0);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error == "no loader is left that could read split 'train'");
+  }
+}
+
+TEST_CASE("ranges that cannot be are a broken protocol") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  open_at_both(world, json);
+  CHECK_THROWS_AS(holds(world, 2, json, {5, 3}), Error);
+  CHECK_THROWS_AS(holds(world, 2, json, {0, 11}), Error);
+}
+
+TEST_CASE("what stands in for a bad sample may lie anywhere, so substitutes are refused where loaders have some each") {
+  for (const bool all : {false, true}) {
+    CAPTURE(all);
+    World world;
+    const std::string json = local_json({"on_error=substitute"});
+    world.join(2);
+    world.join(3);
+    open_at_both(world, json);
+    holds(world, 2, json, {0, 10});
+    holds(world, 3, json, {0, all ? 10 : 7});
+    CHECK(world.take<SplitRefused>(0).size() == (all ? 0 : 1));
+    CHECK(world.take<SplitOpened>(0).size() == (all ? 1 : 0));
+  }
+}
+
+TEST_CASE("losing the last loader that can read a sample fails the lease streams that need it, by name") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 2, json, {0, 6});
+  holds(world, 3, json, {4, 10});
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{7, 0});
+  world.coordinator.handle(0, BatchBufferFree{7, 1});
+  world.coordinator.peer_lost(3, "its socket closed", true);
+  for (int i = 0; i < 40 && world.coordinator.all_lost().empty(); ++i) {
+    CHECK(world.take<LeaseStreamFailed>(0).empty());
+    world.clock.advance(100 * kMillisecond);
+    world.coordinator.handle(2, Alive{});
+    world.coordinator.tick();
+  }
+  const auto failed = world.take<LeaseStreamFailed>(0);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+  CHECK(failed[0].error.find("of split 'train'") != std::string::npos);
+  CHECK(failed[0].error.find("no loader is left that has it on its disks; the last one was rank 3 (loader), lost: its "
+                             "socket closed") != std::string::npos);
+  const int64_t sample = std::stoll(failed[0].error.substr(7));
+  CHECK((sample >= 6 && sample < 10));
+  CHECK(world.coordinator.all_lost() == failed[0].error);
+}
+
+TEST_CASE("a loader that comes later, or back, is given what it can read once it has said so") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 2, json, {0, 5});
+  holds(world, 3, json, {5, 10});
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{7, 0});
+  world.coordinator.handle(0, BatchBufferFree{7, 1});
+  size_t had = world.take<LeaseGranted>(3).size();
+  CHECK(had > 0);
+  world.coordinator.peer_lost(3, "silent", false);
+  const int32_t incarnation = world.take<GivenUp>(3).at(0).incarnation;
+  world.coordinator.handle(3, LoaderHello{8, 2, 1, incarnation});
+  CHECK(world.take<LeaseGranted>(3).empty());
+  REQUIRE(world.take<PrepareSplit>(3).size() == 2);  // the first one, and again
+  SUBCASE("with the same files") {
+    holds(world, 3, json, {5, 10});
+    CHECK(world.take<LeaseGranted>(3).size() == had);
+  }
+  SUBCASE("with more") {
+    holds(world, 3, json, {2, 10});
+    CHECK(world.take<LeaseGranted>(3).size() == had);
+  }
+  SUBCASE("with another index: that is another data set") {
+    holds(world, 3, json, {5, 10}, "", 10, "bb");
+    CHECK(world.take<LeaseGranted>(3).empty());
+  }
+  SUBCASE("with fewer: what is cut already it can read in part only, and a new iteration it can") {
+    holds(world, 3, json, {6, 10});
+    CHECK(world.take<LeaseGranted>(3).empty());
+    world.join(4);
+    holds(world, 4, json, {5, 10});
+    CHECK(world.take<LeaseGranted>(4).size() == had);
+    world.coordinator.handle(1, OpenLeaseStream{8, fingerprint_of(json), 1, 0, 0});
+    world.coordinator.handle(1, BatchBufferFree{8, 0});
+    world.coordinator.handle(1, BatchBufferFree{8, 1});
+    CHECK(world.take<LeaseGranted>(3).size() > 0);
+  }
+}
+
+TEST_CASE("a loader that asks to leave stays while it is the last that can read something") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 2, json, {0, 10});
+  holds(world, 3, json, {5, 10});
+  world.coordinator.handle(2, LoaderLeaving{"SIGTERM"});
+  CHECK(world.take<Leave>(2).empty());
+  SUBCASE("the other one may go") {
+    world.coordinator.handle(3, LoaderLeaving{"SIGTERM"});
+    CHECK(world.take<Leave>(3).size() == 1);
+  }
+  SUBCASE("until somebody comes who can, too") {
+    world.join(4);
+    CHECK(world.take<Leave>(2).empty());
+    holds(world, 4, json, {0, 6});
+    CHECK(world.take<Leave>(2).size() == 1);
+  }
+  SUBCASE("until nobody has the split open") {
+    for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, SplitClosed{0, false, 0});
+    CHECK(world.take<Leave>(2).size() == 1);
+  }
+}
+
+TEST_CASE("a placement of many ranges is made by a thread, and the split opens then") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  const int64_t size = 200'000;
+  std::vector<int64_t> even, odd;  // blocks of five samples
+  for (int64_t i = 0; i < size; i += 10) {
+    even.insert(even.end(), {i, i + 5});
+    odd.insert(odd.end(), {i + 5, i + 10});
+  }
+  holds(world, 2, json, even, "", size);
+  holds(world, 3, json, odd, "", size);
+  world.go_on_until<SplitOpened>(1);
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  world.go_on_until<LeaseStreamReady>(0);
+  world.coordinator.handle(0, BatchBufferFree{7, 0});
+  for (const PeerId loader : {2, 3}) {
+    for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+      for (const PlannedSample& sample : lease.samples) CHECK((sample.index % 10 < 5) == (loader == 2));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace penstock

@@ -5,12 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "runtime/job/job.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_source.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
 using namespace penstock;
@@ -69,6 +72,46 @@ TEST_CASE("class folders become samples with keys, labels and bytes") {
   CHECK(source.encoded_size(1) == 2);
   CHECK(contains(error_of(ErrorKind::usage, [&] { (void)source.key(3); }), "3 samples"));
   CHECK(contains(error_of(ErrorKind::usage, [&] { (void)source.read(-1, bytes); }), "sample -1"));
+}
+
+// A thousand folders of a thousand files with ImageNet's names.
+class ManyFiles final : public FileSystem {
+ public:
+  bool read_file(const std::string&, int64_t, std::vector<std::byte>&) override { return false; }
+  std::unique_ptr<FileReader> open_file(const std::string&) override { return nullptr; }
+  int64_t file_size(const std::string&) override { return 1; }
+  Directory list_directory(const std::string& path) override {
+    Directory out;
+    out.id = {1, std::hash<std::string>()(path)};
+    for (int i = 0; i < 1000; ++i) {
+      char name[32];
+      std::snprintf(name, sizeof name, path == "/many" ? "n%08d" : "n01440764_%05d.JPEG", i);
+      out.entries.push_back({name, path == "/many"});
+    }
+    return out;
+  }
+};
+
+int64_t status_kb(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t value = 0;
+    if (word == key + ":" && status >> value) return value;
+  }
+  return -1;
+}
+
+TEST_CASE("a list of a million files takes some 65 bytes a file, also while it is made") {
+  if (kSanitizedFactor > 1) return;
+  ManyFiles files;
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak is to begin anew
+  const int64_t before_kb = status_kb("VmRSS");
+  const ImageFolder folder("/many", 1 << 20, files);
+  const int64_t bytes_each = (status_kb("VmHWM") - before_kb) * 1024 / folder.size();
+  CHECK(folder.size() == 1'000'000);
+  CHECK(folder.key(999'999) == "n00000999/n01440764_00999.JPEG");
+  MESSAGE(bytes_each << " bytes a file");
+  CHECK(bytes_each < kListedFileBytes * 5 / 4);
 }
 
 TEST_CASE("listing asks the disk for folders only, sizes are asked for once") {

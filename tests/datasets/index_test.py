@@ -37,6 +37,36 @@ def test_every_kind():
             assert got == wanted, f"{name}: {got} instead of {wanted}"
 
 
+def test_some_of_the_files_are_here():
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        folder = os.path.join(top, "photos")
+        shutil.copytree(photos, folder)
+        dataset = {"folder": folder, "index": "x.index", "local": True}
+        index(top, dataset)
+        shutil.rmtree(os.path.join(folder, sorted(os.listdir(folder))[1]))
+        said = penstock("check", write_job(top, dataset))
+        assert "16 of the samples are on this node's disks (dataset.local)" in said, said
+        assert "16 files looked at" in said and "check: fine" in said, said
+        code, said = refused("run", write_job(top, dataset))
+        assert code == 4 and "no loader can read 8 of the 24 samples of split 'train', the first being number 8" in said, said
+
+
+def test_a_long_list_is_told_of():
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        for name in range(10):
+            os.makedirs(os.path.join(top, "photos", str(name)))
+            for number in range(1_600):
+                os.close(os.open(os.path.join(top, "photos", str(name), f"{number}.jpg"), os.O_CREAT))
+        dataset = {"folder": os.path.join(top, "photos")}
+        indexed = {**dataset, "index": "x.index"}
+        index(top, indexed, "--no-headers")
+        for listed, spec in ((True, dataset), (False, indexed)):
+            said = leftovers.run([PENSTOCK, "check", write_job(top, spec), "--most=10"], 60).stdout  # the files are empty
+            assert "split train: 16,000 samples in 10 classes" in said, said
+            assert ("the list of files takes about 1 MB at each loader" in said) == listed, said
+
+
 def test_folder_by_itself():
     photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
     with tempfile.TemporaryDirectory(prefix="index-") as top:

@@ -122,7 +122,8 @@ TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
         "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, "
         "cifar10, "
-        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, image, label, fields, index, python, args, "
+        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, image, label, fields, index, local, python, "
+        "args, "
         "path, pickle and "
         "main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
@@ -405,6 +406,10 @@ TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
                  "'train' belongs to cifar10, cifar100 and mnist, and none of them is given"));
   CHECK(contains(said("cifar10: c, label: x"), "'label' belongs to tar, csv, mds, tfrecord and parquet"));
   CHECK(contains(said("python: \"a:b\", index: x"), "'index' belongs to folder, tar"));
+  CHECK(said("tar: t.tar, index: x, local: true") == "accepted");
+  CHECK(said("pack: p, local: true") == "accepted");
+  CHECK(said("folder: f, local: false") == "accepted");
+  CHECK(contains(said("folder: f, local: true"), "'local' needs 'index', or a 'pack'"));
   CHECK(said("parquet: \"t-*.parquet\", image: picture, fields: \"caption\", index: x.index") == "accepted");
   CHECK(contains(said("parquet: x"), "'parquet' needs 'index'"));
   CHECK(contains(said("parquet: x"), "run `penstock index` once"));

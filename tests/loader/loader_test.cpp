@@ -17,6 +17,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
+#include "runtime/datasets/index_file.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
@@ -443,6 +444,39 @@ TEST_CASE("a split is opened afresh when it is asked for again: repaired, or gro
   }
   world.send(lease_of(json, 2, {0, 8}));
   CHECK(world.expect_chunk().payload.size() > 0);
+}
+
+TEST_CASE("a loader says which samples its node has, and says it anew where files have come or gone") {
+  TinyDataset data(100);  // 20 a class, which is listed and not asked for file by file
+  const std::string folder = data.folder().path("data");
+  DatasetSpec dataset;
+  dataset.folder = folder;
+  ShardFiles shards(posix_file_system(), 0);
+  write_index(index_table(dataset, {}, posix_file_system(), shards), data.folder().path("x.index"));
+  const Job job = load_job(
+      data.job(), {"splits.train.dataset.index=" + data.folder().path("x.index"), "splits.train.dataset.local=true"});
+  const std::string json = canonical_json(resolve_split(job, "train"));
+  const std::string gone = folder + "/class1/0003.png";
+  std::filesystem::rename(gone, data.folder().path("away.png"));
+  World world({.threads = 1, .chunk_buffers = 2});
+  (void)world.expect<LoaderHello>();
+  const SplitPrepared some = world.prepare(json);
+  REQUIRE(some.good);
+  CHECK(some.dataset_size == 100);
+  CHECK(some.partial);
+  CHECK(some.readable == std::vector<int64_t>{0, 23, 24, 100});
+  CHECK(some.lacking == "'" + gone + "'");
+  const auto again = [&](Fingerprint fingerprint) {
+    world.send(PrepareSplit{fingerprint, json, 8, fingerprint_of(json)});
+    return world.expect<SplitPrepared>();
+  };
+  CHECK(again(77).same);
+  std::filesystem::rename(data.folder().path("away.png"), gone);
+  const SplitPrepared all = again(78);
+  CHECK(all.good);
+  CHECK_FALSE(all.same);
+  CHECK_FALSE(all.partial);
+  CHECK(all.dataset_fingerprint == some.dataset_fingerprint);
 }
 
 TEST_CASE("a split opened again while its chunk buffers are out waits for them where there is no room for both") {

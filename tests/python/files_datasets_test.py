@@ -144,6 +144,13 @@ def test_words_and_mistakes():
     assert penstock.CIFAR10("/c").to_spec() == {"cifar10": "/c", "train": True}
     assert penstock.PackedDataset("/p").to_spec() == {"pack": "/p"} and repr(penstock.PackedDataset("/p")) == "PackedDataset('/p')"
     raises(penstock.DatasetError, lambda: first_batch(penstock.PackedDataset("/nowhere")), "a folder that `penstock pack` made")
+    for made in (penstock.ImageFolder("/f", index="/x", local=True), penstock.WebDataset("/t", index="/x", local=True),
+                 penstock.CIFAR10("/c", index="/x", local=True), penstock.CSVDataset("/c", index="/x", local=True),
+                 penstock.FileList("/l", index="/x", local=True), penstock.MDS("/m", index="/x", local=True),
+                 penstock.TFRecord("/r", index="/x", local=True), penstock.Parquet("/p", index="/x", local=True),
+                 penstock.PackedDataset("/k", local=True)):
+        assert made.to_spec()["local"] is True, made
+    assert "local" not in penstock.MDS("/m").to_spec()
     assert penstock.Parquet("/p/*.parquet", index="/x", label="y").to_spec() == {"parquet": "/p/*.parquet", "label": "y", "index": "/x"}
     raises(penstock.DatasetError, lambda: first_batch(penstock.Parquet("/p/*.parquet", index="/nowhere/x")), "make it with `penstock index`")
     assert repr(penstock.MDS("m", label="y")) == "MDS('m', label='y')"

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -109,6 +111,28 @@ struct Desk {
     iterations.serve(stream);
     return true;
   }
+  // Some of step 0's rows as a chunk, whatever their order; each image is of bytes of its row's number.
+  bool make_rows(uint64_t stream, int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0,
+                 uint64_t buffer_range = 0) {
+    ChunkHeader header;
+    header.lease = {stream, 0, chunk, 1};
+    header.fingerprint = 5;
+    header.samples = static_cast<int32_t>(rows.size());
+    header.first_row = static_cast<int32_t>(rows.front());
+    const FieldLayout layout = payload_layout(splits.at(1).raw_fields, header.samples, 0);
+    header.payload_bytes = layout.total_bytes;
+    if (buffer_range > 0) header.buffer_range = {0, buffer_range, 64 * buffer_range, rows.size() * 48};
+    Message payload(layout.total_bytes, std::byte{0});
+    std::vector<SampleRecord> records(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      records[i].planned.position = position_of_row0 + rows[i];
+      records[i].index = 100 + rows[i];
+      records[i].on_gpu = buffer_range > 0;
+      std::fill_n(payload.begin() + static_cast<std::ptrdiff_t>(layout.offsets[0] + i * 48), 48,
+                  static_cast<std::byte>(rows[i] + 1));
+    }
+    return iterations.take(header, records, {kLoader, {}, payload, 0});
+  }
   ClientBatch batch(uint64_t stream, int64_t step, uint64_t buffer_range = 0) {
     iterations.next(kClient, {stream});
     REQUIRE(make(stream, step, buffer_range));
@@ -187,6 +211,57 @@ TEST_CASE("prefetch batches are reserved ahead of the client, and one more while
   CHECK(desk.reserved() == Steps{3});
   CHECK(desk.record.figures().batches == 2);
   CHECK(desk.record.figures().step == 2);
+}
+
+TEST_CASE("chunks of rows that do not follow each other come together to a batch, each row once") {
+  Desk desk;
+  desk.iterations.begin(kClient, {1, 0, 0, {}});
+  const ClientIteration stream = desk.received<ClientIteration>().at(0);
+  desk.iterations.ready({stream.stream, 2, true});
+  desk.iterations.next(kClient, {stream.stream});
+  CHECK(desk.make_rows(stream.stream, 3, {1, 3}));
+  CHECK_FALSE(desk.make_rows(stream.stream, 3, {1, 3}));  // late
+  const auto refused = [&](int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0) {
+    CHECK_THROWS_WITH_AS(desk.make_rows(stream.stream, chunk, rows, position_of_row0),
+                         doctest::Contains("does not fit its lease"), Error);
+  };
+  refused(1, {0, 1});      // row 1 is there
+  refused(1, {2, 0});      // not in order
+  refused(1, {0, 0});      // twice
+  refused(1, {0, 2, 3});   // more than a chunk has
+  refused(1, {0, 4});      // of the next batch
+  refused(1, {0, 2}, -4);  // of none
+  refused(4, {0});         // more chunks than samples
+  desk.iterations.serve(stream.stream);
+  CHECK(desk.received<ClientBatch>().empty());
+  CHECK(desk.make_rows(stream.stream, 0, {0}));
+  CHECK(desk.make_rows(stream.stream, 2, {2}));
+  desk.iterations.serve(stream.stream);
+  const ClientBatch batch = desk.received<ClientBatch>().at(0);
+  const BatchBufferLayout layout = batch_buffer_layout(desk.splits.at(1).fields, 4);
+  const std::byte* data =
+      desk.pools.at(batch.pool).data() + static_cast<size_t>(batch.batch_buffer) * layout.total_bytes;
+  for (int64_t row = 0; row < 4; ++row) {
+    int64_t index = 0;
+    std::memcpy(&index, data + layout.indices + row * 8, 8);
+    CHECK(index == 100 + row);
+    CHECK(std::to_integer<int64_t>(data[layout.fields[0] + static_cast<size_t>(row) * 48]) == row + 1);
+  }
+}
+
+TEST_CASE("images that stay on a GPU are told of by rows, where those do not follow each other") {
+  Desk desk(2, 0, true);
+  desk.iterations.begin(kClient, {1, 0, 0, {}});
+  const ClientIteration stream = desk.received<ClientIteration>().at(0);
+  const int32_t exported = desk.share_memory();
+  desk.iterations.ready({stream.stream, 3, true});
+  desk.iterations.next(kClient, {stream.stream});
+  CHECK(desk.make_rows(stream.stream, 0, {0, 2, 3}, 0, 1));
+  CHECK(desk.make_rows(stream.stream, 1, {1}, 0, 8));
+  desk.iterations.serve(stream.stream);
+  const ClientBatch batch = desk.received<ClientBatch>().at(0);
+  CHECK(batch.buffer_ranges == std::vector<ClientBufferRange>{
+                                   {exported, 0, 1, 64, 48}, {exported, 2, 2, 64 + 48, 96}, {exported, 1, 1, 512, 48}});
 }
 
 TEST_CASE("a program that holds all batches hears so once, and has the next when one is back") {

@@ -39,7 +39,7 @@ constexpr size_t member_count(Args... args) {
 template <class T>
 auto members_of(T& m) {
   constexpr size_t n = member_count<std::remove_const_t<T>>();
-  static_assert(n <= 14, "add a case");
+  static_assert(n <= 15, "add a case");
   if constexpr (n == 0) {
     return std::tie();
   } else if constexpr (n == 1) {
@@ -81,9 +81,12 @@ auto members_of(T& m) {
   } else if constexpr (n == 13) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, o] = m;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, o);
-  } else {
+  } else if constexpr (n == 14) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, o, p] = m;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, o, p);
+  } else {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, o, p, q] = m;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, o, p, q);
   }
 }
 

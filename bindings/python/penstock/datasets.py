@@ -30,15 +30,19 @@ class ImageFolder:
     """Pictures in class folders, `root/CLASS/….jpg`, in the order of torchvision's ImageFolder.
 
     Gives the fields "image" (uint8 [3, height, width] before finishing) and "label" (int64: place of the class's name
-    in sorted order). `index`: what `penstock index` made of the folder.
+    in sorted order). `index`: what `penstock index` made of the folder. `local`, here and at all others that have an index:
+    each node's disks hold some of the files, and its loaders are given the samples in them.
     """
 
-    def __init__(self, root: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None) -> None:
+    def __init__(self, root: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None,
+                 local: bool = False) -> None:
         self.root = _text(root, "ImageFolder")
         self.index = None if index is None else _text(index, "ImageFolder(index=…)")
+        self.local = local
 
     def to_spec(self) -> dict:
-        return {"folder": _absolute(self.root), **({} if self.index is None else {"index": _absolute(self.index)})}
+        return {"folder": _absolute(self.root), **({} if self.index is None else {"index": _absolute(self.index)}),
+                **({"local": True} if self.local else {})}
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.root!r})"
@@ -78,6 +82,8 @@ class _Files:
         fields = self._options.get("fields")
         if fields is not None and not isinstance(fields, str):
             self._options["fields"] = ",".join(fields)
+        if self._options.get("local") is False:
+            del self._options["local"]
         if "index" in self._options:
             self._options["index"] = _absolute(os.fspath(self._options["index"]))
 
@@ -101,14 +107,15 @@ class WebDataset(_Files):
     _kind = "tar"
 
     def __init__(self, urls: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
-                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
-        super().__init__(urls, image=image, label=label, fields=fields, index=index)
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None,
+                 local: bool = False) -> None:
+        super().__init__(urls, image=image, label=label, fields=fields, index=index, local=local)
 
 
 class _Published(_Files):
     def __init__(self, root: Union[str, os.PathLike], train: bool = True, *,
-                 index: Union[str, os.PathLike, None] = None) -> None:
-        super().__init__(root, train=bool(train), index=index)
+                 index: Union[str, os.PathLike, None] = None, local: bool = False) -> None:
+        super().__init__(root, train=bool(train), index=index, local=local)
 
 
 class CIFAR10(_Published):
@@ -139,8 +146,9 @@ class CSVDataset(_Files):
     _kind = "csv"
 
     def __init__(self, file: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
-                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
-        super().__init__(file, image=image, label=label, fields=fields, index=index)
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None,
+                 local: bool = False) -> None:
+        super().__init__(file, image=image, label=label, fields=fields, index=index, local=local)
 
 
 class FileList(_Files):
@@ -148,8 +156,9 @@ class FileList(_Files):
 
     _kind = "list"
 
-    def __init__(self, file: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None) -> None:
-        super().__init__(file, index=index)
+    def __init__(self, file: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None,
+                 local: bool = False) -> None:
+        super().__init__(file, index=index, local=local)
 
 
 class MDS(_Files):
@@ -158,8 +167,9 @@ class MDS(_Files):
     _kind = "mds"
 
     def __init__(self, folder: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
-                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
-        super().__init__(folder, image=image, label=label, fields=fields, index=index)
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None,
+                 local: bool = False) -> None:
+        super().__init__(folder, image=image, label=label, fields=fields, index=index, local=local)
 
 
 class TFRecord(_Files):
@@ -171,8 +181,9 @@ class TFRecord(_Files):
     _kind = "tfrecord"
 
     def __init__(self, files: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
-                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
-        super().__init__(files, image=image, label=label, fields=fields, index=index)
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None,
+                 local: bool = False) -> None:
+        super().__init__(files, image=image, label=label, fields=fields, index=index, local=local)
 
 
 class Parquet(_Files):
@@ -187,20 +198,22 @@ class Parquet(_Files):
     _kind = "parquet"
 
     def __init__(self, files: Union[str, os.PathLike], *, index: Union[str, os.PathLike], image: Optional[str] = None,
-                 label: Optional[str] = None, fields: Union[str, Sequence[str], None] = None) -> None:
-        super().__init__(files, image=image, label=label, fields=fields, index=index)
+                 label: Optional[str] = None, fields: Union[str, Sequence[str], None] = None,
+                 local: bool = False) -> None:
+        super().__init__(files, image=image, label=label, fields=fields, index=index, local=local)
 
 
 class PackedDataset(_Files):
     """A folder that `penstock pack` made of any of these: the same samples, labels and fields, in the same order.
 
-    Everything is in it, the index too; one read a sample, its checksum compared every time.
+    Everything is in it, the index too; one read a sample, its checksum compared every time. `local`: pack.index is on every
+    node, and each shard on some.
     """
 
     _kind = "pack"
 
-    def __init__(self, folder: Union[str, os.PathLike]) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Union[str, os.PathLike], *, local: bool = False) -> None:
+        super().__init__(folder, local=local)
 
 
 def spec_of(dataset: Any) -> dict:
