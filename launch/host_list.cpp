@@ -11,10 +11,15 @@
 namespace penstock {
 namespace {
 
+// 0 where it is no number above 0.
+int number_of(const std::string& text) {
+  int number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return failed == std::errc() && end == text.data() + text.size() && number > 0 ? number : 0;
+}
+
 int slots_of(const std::string& text, const std::string& where) {
-  int slots = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), slots);
-  if (failed == std::errc() && end == text.data() + text.size() && slots > 0) return slots;
+  if (const int slots = number_of(text); slots > 0) return slots;
   throw Error(ErrorKind::usage, where + ": '" + text + "' is no number of ranks",
               "HOST:N on the command line, HOST slots=N in a file");
 }
@@ -39,6 +44,15 @@ std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
     add(hosts, host, colon == std::string::npos ? 0 : slots_of(word.substr(colon + 1), "host '" + host + "'"));
   }
   return hosts;
+}
+
+NodeCount parse_nodes(const std::string& word) {
+  const size_t colon = word.find(':');
+  NodeCount count{number_of(word.substr(0, colon)), 0};
+  if (count.nodes == 0) throw Error(ErrorKind::usage, "'" + word + "' is no number of nodes", "NODES:RANKS, as 2:8");
+  if (colon != std::string::npos)
+    count.ranks = slots_of(word.substr(colon + 1), std::to_string(count.nodes) + " nodes");
+  return count;
 }
 
 std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string& name) {

@@ -215,6 +215,12 @@ void add_common_flags(const LaunchRequest& request, const MpiFound& mpi, const L
     // The first daemon of a node makes the folder (0700), before any rank puts a segment there.
     add(argv, {runtime_mca, mpi.major >= 5 ? "prte_tmpdir_base" : "orte_tmpdir_base", request.session_folder});
   }
+  if (!request.agent.empty()) {
+    // Open MPI 5 calls this component by another name. It would take its nodes from Slurm, and start daemons by srun.
+    const std::string component = mpi.major >= 5 ? "ssh" : "rsh";
+    add(argv, {runtime_mca, "plm", component, runtime_mca, "plm_" + component + "_agent", request.agent});
+    add(argv, {runtime_mca, "plm_" + component + "_no_tree_spawn", "1", runtime_mca, "ras", "^slurm"});
+  }
   if (line.nodes > 1) {
     // Within lost_after_s, so that mpirun still has nothing to say to the lost node when it notices: TCP only probes a
     // connection that has nothing under way.
@@ -434,7 +440,6 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 }
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
-constexpr double kHelpersEnd_s = 12;  // beyond the grace
 
 int run_launch_line(const LaunchLine& line) {
   const char* const remedy = "set TMPDIR to a folder you may write to";

@@ -165,10 +165,25 @@ TEST_CASE("hosts that train and hosts that load: two parts of one line, the trai
   CHECK(has(usage_error(request), "and so does --host"));
   CHECK_THROWS_AS(parse_hosts({"a:many"}), Error);
   CHECK_THROWS_AS(parse_hosts({":3"}), Error);
+  CHECK(parse_nodes("2:8").nodes == 2);
+  CHECK(parse_nodes("2:8").ranks == 8);
+  CHECK(parse_nodes("2").ranks == 0);
+  for (const char* word : {"", "0:8", "a:8", "2:", "2:0", "2:8:1"}) CHECK_THROWS_AS(parse_nodes(word), Error);
   request.hosts.clear();
   request.trainers_given = true;
   CHECK_THROWS_WITH_AS(launch_line(request, kOpenMpi4), doctest::Contains("roles.trainers is 2, and --trainer-host"),
                        Error);
+}
+
+TEST_CASE("an agent of one's own reaches other hosts, whatever batch system is seen") {
+  LaunchRequest request = request_for(4);
+  CHECK_FALSE(has(line_of(request), "plm"));
+  request.agent = "/f/agent";
+  CHECK(has(line_of(request),
+            "--mca plm rsh --mca plm_rsh_agent /f/agent --mca plm_rsh_no_tree_spawn 1 --mca ras '^slurm'"));
+  CHECK(has(line_of(request, kOpenMpi5),
+            "--prtemca plm ssh --prtemca plm_ssh_agent /f/agent --prtemca plm_ssh_no_tree_spawn 1 "
+            "--prtemca ras '^slurm'"));
 }
 
 TEST_CASE("which mpirun it is") {
