@@ -42,8 +42,9 @@ std::string dockerfile(const LaunchFile& file) {
   text += "RUN cmake --preset release -DPENSTOCK_TESTS=OFF -DPENSTOCK_BENCH=OFF" +
           std::string(cuda ? " -DPENSTOCK_CUDA=ON" : "") +
           " \\\n"
-          "    && cmake --build --preset release && cmake --install build/release --prefix /usr/local && ldconfig \\\n"
-          "    && rm -rf build\n"
+          "    && cmake --build --preset release && cmake --install build/release --prefix /usr/local \\\n" +
+          (cuda ? "    && cp build/cuda/nvidia/cu13/lib/libnvjpeg.so.13 /usr/local/lib/ \\\n" : "") +
+          "    && ldconfig && rm -rf build\n"
           "WORKDIR /job\n";
   return text + "CMD " + json_text(nlohmann::json(command));
 }

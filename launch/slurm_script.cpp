@@ -45,8 +45,8 @@ std::string slurm_script(const LaunchFile& file) {
     } else if (file.gpus > 0) {
       text += "#SBATCH --gpus-per-node=" + std::to_string(file.gpus) + "\n";
     }
-    // Slurm would end the job with the first node that it loses.
-    text += "#SBATCH --no-kill\n";
+    // Slurm would end the job with the first node that it loses, or begin it anew after a good end without that node.
+    text += "#SBATCH --no-kill --no-requeue\n";
     if (nodes == group.nodes) {
       constexpr double kToEnd_s = 30;  // beyond the grace
       text += "#SBATCH --signal=B:TERM@" + std::to_string(static_cast<int>(std::ceil(file.grace_s + kToEnd_s))) + "\n";

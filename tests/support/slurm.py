@@ -43,6 +43,7 @@ MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
 KillWait={kill_wait_s}
+SlurmdTimeout=10
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
