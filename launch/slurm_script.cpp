@@ -82,7 +82,8 @@ std::string slurm_script(const LaunchFile& file) {
   // srun itself would answer SIGTERM by killing the tasks, and scancel --signal=TERM tells mpirun's daemons to do so.
   return text +
          "task=$!\n"
-         "trap 'kill -TERM \"$(cat \"$PENSTOCK_NODES/pid\")\"' TERM  # the first node's task is on this node, too\n"
+         "# The first node's task is on this node, too.\n"
+         "trap 'kill -TERM \"$(cat \"$PENSTOCK_NODES/pid\" 2>/dev/null)\" 2>/dev/null || exit 143' TERM\n"
          "while kill -0 \"$task\" 2>/dev/null; do wait \"$task\" || true; done\n"
          "wait \"$task\"";
 }
