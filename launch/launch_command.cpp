@@ -159,6 +159,34 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   return cluster.file == "slurm" ? slurm_script(file) : kubernetes_manifest(file);
 }
 
+void add_cluster(CLI::App& command, const std::shared_ptr<Cluster>& cluster, std::vector<CLI::Option*> others) {
+  command.add_option("--nodes", cluster->nodes, "nodes of a cluster, all alike")->check(positive());
+  for (const auto& [role, count] :
+       {std::pair("trainer", &Cluster::trainer_nodes), std::pair("loader", &Cluster::loader_nodes)}) {
+    command
+        .add_option_function<std::string>(
+            std::string("--") + role + "-nodes",
+            [cluster, count](const std::string& word) { (*cluster).*count = parse_nodes(word); },
+            std::string("or how many nodes, with how many ranks each, ") + (role[0] == 't' ? "train" : "load"))
+        ->type_name("NODES:N");
+  }
+  for (const auto& [file, what] :
+       {std::pair("slurm", "print a script for sbatch, with as many nodes"),
+        std::pair("k8s", "print a manifest for Kubernetes and its mpi-operator, with as many nodes"),
+        std::pair("docker", "print a Dockerfile")}) {
+    CLI::Option* flag = command.add_flag_callback(
+        std::string("--") + file, [cluster, name = std::string(file)] { cluster->file = name; }, what);
+    for (CLI::Option* other : others) flag->excludes(other);
+    others.push_back(flag);
+  }
+  command
+      .add_option("--image", cluster->image,
+                  "of a container, for --k8s, and for --slurm (a file .sif or docker://…: by Apptainer, else by pyxis)")
+      ->type_name("IMAGE");
+  command.add_option("--gpus", cluster->gpus, "GPUs of each node that trains, for --slurm, --k8s and --docker")
+      ->check(positive());
+}
+
 int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& cluster, bool run,
            const std::string& mpirun, std::vector<std::string> program) {
   refuse_job_that_is_read_once(arguments.file);
@@ -179,6 +207,12 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
   const bool serve = request.command == "serve";
   if (serve && !request.program.empty()) {
     throw Error(ErrorKind::usage, "`penstock serve` starts no program", "leave out --serve, or what stands after --");
+  }
+  const bool named = !request.hosts.empty() || !request.hostfile.empty() || !request.trainer_hosts.empty() ||
+                     !request.loader_hosts.empty();
+  if (named && (!cluster.file.empty() || cluster.counts_nodes())) {
+    throw Error(ErrorKind::usage, "hosts are named, and a cluster chooses its own",
+                "leave out --host and its like, or --nodes, --slurm and their like");
   }
   if (!cluster.file.empty()) {
     std::printf("%s\n", launch_file(job, cluster, request, mpirun).c_str());
@@ -243,9 +277,8 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   add_job_arguments(*command, *arguments);
   command->add_option("-n,--ranks", request->ranks, "ranks of the whole job, trainers and loaders")->check(positive());
   command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(positive());
-  std::vector<CLI::Option*> hosts_named{
-      command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(','),
-      command->add_option("--hostfile", request->hostfile, "file of hosts")};
+  command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',');
+  command->add_option("--hostfile", request->hostfile, "file of hosts");
   for (const auto& [role, hosts, what] : {std::tuple("trainer", &LaunchRequest::trainer_hosts, "train"),
                                           std::tuple("loader", &LaunchRequest::loader_hosts, "load")}) {
     const std::string name = std::string("--") + role + "-host";
@@ -257,50 +290,17 @@ void add_launch(CLI::App& app, Chosen& chosen) {
                 std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
             ->delimiter(',')
             ->type_name("HOST:N");
-    hosts_named.push_back(list);
-    CLI::Option* file =
-        command
-            ->add_option_function<std::string>(
-                name + "file", [request, hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
-                "the same as a file of lines HOST slots=N")
-            ->excludes(list)
-            ->type_name("FILE");
-    hosts_named.push_back(file);
-  }
-  std::vector<CLI::Option*> counts{
-      command->add_option("--nodes", cluster->nodes, "nodes of a cluster, all alike")->check(positive())};
-  for (const auto& [role, count] :
-       {std::pair("trainer", &Cluster::trainer_nodes), std::pair("loader", &Cluster::loader_nodes)}) {
-    counts.push_back(
-        command
-            ->add_option_function<std::string>(
-                std::string("--") + role + "-nodes",
-                [cluster, count](const std::string& word) { (*cluster).*count = parse_nodes(word); },
-                std::string("or how many nodes, with how many ranks each, ") + (role[0] == 't' ? "train" : "load"))
-            ->type_name("NODES:N"));
-  }
-  for (CLI::Option* option : counts) {
-    for (CLI::Option* named : hosts_named) option->excludes(named);
+    command
+        ->add_option_function<std::string>(
+            name + "file", [request, hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
+            "the same as a file of lines HOST slots=N")
+        ->excludes(list)
+        ->type_name("FILE");
   }
   command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();
   CLI::Option* print_flag = command->add_flag("--print")->description("print the line (the default)");
   CLI::Option* run_flag = command->add_flag("--run", *run, "run it")->excludes(print_flag);
-  std::vector<CLI::Option*> files;
-  for (const auto& [file, what] :
-       {std::pair("slurm", "print a script for sbatch; --nodes or --trainer-nodes count its nodes"),
-        std::pair("k8s", "print a manifest for Kubernetes and its mpi-operator"),
-        std::pair("docker", "print a Dockerfile")}) {
-    CLI::Option* flag = command->add_flag_callback(
-        std::string("--") + file, [cluster, name = std::string(file)] { cluster->file = name; }, what);
-    for (CLI::Option* other : files) flag->excludes(other);
-    for (CLI::Option* other : hosts_named) flag->excludes(other);
-    files.push_back(flag->excludes(print_flag)->excludes(run_flag));
-  }
-  command->add_option("--image", cluster->image,
-                      "of a container, for --slurm (a file .sif or docker://…: by Apptainer, else "
-                      "by pyxis) and --k8s");
-  command->add_option("--gpus", cluster->gpus, "GPUs of each node that trains, for --slurm, --k8s and --docker")
-      ->check(positive());
+  add_cluster(*command, cluster, {print_flag, run_flag});
   CLI::Option* serve_flag = command->add_flag("--serve", *serve, "`penstock serve` instead of `penstock run`");
   command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag)->check(some_seconds());
   command->add_flag("--json", *json, "passed on to `penstock run`");

@@ -172,9 +172,10 @@ def test_what_a_cluster_could_not_run_is_refused_at_once():
     assert "roles.trainers is 2" in refused("--slurm", *APART, job_file=alike)
     assert "-n" in refused("--slurm", *APART, "-n", "4")
     assert "nothing says which they are" in refused("--run", *APART)
-    for words in (["--slurm", "--host=a", "--nodes=2"], ["--slurm", "--k8s", "--nodes=2"], ["--slurm", "--run"],
-                  ["--docker", "--trainer-host=a:1"]):
+    for words in (["--slurm", "--k8s", "--nodes=2"], ["--slurm", "--run"], ["--docker", "--print"]):
         assert "excludes" in refused(*words)
+    for words in (["--slurm", "--host=a", "--nodes=2"], ["--docker", "--trainer-host=a:1"], ["--run", "--host=a", "--nodes=2"]):
+        assert "hosts are named, and a cluster chooses its own" in refused(*words)
 
 
 if __name__ == "__main__":
