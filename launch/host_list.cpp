@@ -47,11 +47,17 @@ std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
 }
 
 NodeCount parse_nodes(const std::string& word) {
-  const size_t colon = word.find(':');
-  NodeCount count{number_of(word.substr(0, colon)), 0};
-  if (count.nodes == 0) throw Error(ErrorKind::usage, "'" + word + "' is no number of nodes", "NODES:RANKS, as 2:8");
-  if (colon != std::string::npos)
-    count.ranks = slots_of(word.substr(colon + 1), std::to_string(count.nodes) + " nodes");
+  std::vector<std::string> numbers;
+  std::istringstream text(word + ":");
+  for (std::string number; std::getline(text, number, ':');) numbers.push_back(number);
+  NodeCount count{numbers.empty() ? 0 : number_of(numbers[0])};
+  if (count.nodes == 0 || numbers.size() > 3) {
+    throw Error(ErrorKind::usage, "'" + word + "' counts no nodes",
+                "NODES:RANKS, as 2:8; or 2:8:4 with 4 loaders besides");
+  }
+  const std::string where = std::to_string(count.nodes) + " nodes";
+  if (numbers.size() > 1) count.ranks = slots_of(numbers[1], where);
+  if (numbers.size() > 2) count.loaders = slots_of(numbers[2], where);
   return count;
 }
 

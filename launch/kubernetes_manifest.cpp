@@ -75,33 +75,39 @@ lifecycle:
     exec: {command: ["/bin/sh", "-c", "while grep -qs ^penstock /proc/[0-9]*/comm; do sleep 0.5; done"]}
 )";
 
-std::string launcher_command(const LaunchFile& file, const std::vector<std::string>& loader_hosts) {
+std::string launcher_command(const LaunchFile& file) {
+  const NodeGroup& first = file.groups[0];
   std::vector<std::string> command = file.command;
-  if (loader_hosts.empty()) {
+  std::string script;
+  std::string hosts = kHostfile;
+  if (file.groups.size() == 1) {
     command.insert(command.end(),
-                   {std::string("--hostfile=") + kHostfile, "--loaders=" + std::to_string(file.groups[0].loaders)});
+                   {std::string("--hostfile=") + kHostfile, "--loaders=" + std::to_string(first.loaders)});
   } else {
-    std::string list;
-    for (const std::string& host : loader_hosts) {
-      list += (list.empty() ? "" : ",") + host + ":" + std::to_string(file.groups[1].loaders);
+    const std::string loaders = "/run/loaders";  // with the names that the set gives its pods
+    script = "{\n";
+    if (first.loaders > 0) {
+      script += "  sed 's/slots=.*/slots=" + std::to_string(first.loaders) + "/' " + kHostfile + "\n";
     }
-    command.insert(command.end(), {std::string("--trainer-hostfile=") + kHostfile, "--loader-host=" + list});
+    script += "  for i in $(seq 0 " + std::to_string(file.groups[1].nodes - 1) + "); do echo \"" + file.name +
+              "-loader-$i." + file.name + "-loader slots=" + std::to_string(file.groups[1].loaders) + "\"; done\n} >" +
+              loaders + "\n";
+    hosts += " " + loaders;
+    command.insert(command.end(), {std::string("--trainer-hostfile=") + kHostfile, "--loader-hostfile=" + loaders});
   }
   if (!file.program.empty()) command.push_back("--");
   command.insert(command.end(), file.program.begin(), file.program.end());
-  std::string hosts = std::string("$(cut -d' ' -f1 ") + kHostfile + ")";
-  for (const std::string& host : loader_hosts) hosts += " " + host;
-  const std::string script = "for host in " + hosts +
-                             "; do\n"
-                             "  tries=0\n"
-                             "  until ssh -o BatchMode=yes -o ConnectTimeout=2 \"$host\" true; do\n"
-                             "    tries=$((tries + 1))\n"
-                             "    [ \"$tries\" -lt 300 ] || { echo \"penstock: $host does not answer\" >&2; exit 5; }\n"
-                             "    sleep 2\n"
-                             "  done\n"
-                             "done\n"
-                             "exec " +
-                             shell_quoted(command) + "\n";
+  script += "for host in $(cut -d' ' -f1 " + hosts +
+            "); do\n"
+            "  tries=0\n"
+            "  until ssh -o BatchMode=yes -o ConnectTimeout=2 \"$host\" true; do\n"
+            "    tries=$((tries + 1))\n"
+            "    [ \"$tries\" -lt 300 ] || { echo \"penstock: $host does not answer\" >&2; exit 5; }\n"
+            "    sleep 2\n"
+            "  done\n"
+            "done\n"
+            "exec " +
+            shell_quoted(command) + "\n";
   return "command: [\"/bin/sh\", \"-c\"]\nargs:\n- |\n" + indented(script, 2);
 }
 
@@ -163,10 +169,6 @@ std::string loader_set(const LaunchFile& file, const NodeGroup& loaders) {
 std::string kubernetes_manifest(const LaunchFile& file) {
   const bool apart = file.groups.size() > 1;
   const NodeGroup& first = file.groups[0];
-  std::vector<std::string> loader_hosts;
-  for (int i = 0; apart && i < file.groups[1].nodes; ++i) {
-    loader_hosts.push_back(file.name + "-loader-" + std::to_string(i) + "." + file.name + "-loader");
-  }
   std::string text =
       "# Written by `penstock launch --k8s`; not tested on a cluster. It needs Kubeflow's mpi-operator (MPIJob "
       "v2beta1), an\n"
@@ -196,7 +198,7 @@ std::string kubernetes_manifest(const LaunchFile& file) {
           "\n"
           "  runPolicy: {cleanPodPolicy: Running, backoffLimit: 0}\n"
           "  mpiReplicaSpecs:\n" +
-          replica("Launcher", 1, pod(file, "launcher", launcher_command(file, loader_hosts), nullptr, "", "")) +
+          replica("Launcher", 1, pod(file, "launcher", launcher_command(file), nullptr, "", "")) +
           replica("Worker", first.nodes, pod(file, "worker", kNodeCommand, &first, "", ""));
   if (apart) text += loader_set(file, file.groups[1]);
   text.pop_back();  // whoever prints it ends the last line

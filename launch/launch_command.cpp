@@ -62,11 +62,15 @@ std::vector<NodeGroup> groups_of(const Cluster& cluster, const LaunchRequest& re
     throw Error(ErrorKind::usage, "only the nodes of one role are counted", both);
   }
   const int loaders = cluster.loader_nodes.ranks > 0 ? cluster.loader_nodes.ranks : request.loaders;
+  if (cluster.loader_nodes.loaders > 0) {
+    throw Error(ErrorKind::usage, "nodes that only load have one number of ranks", "--loader-nodes N:RANKS");
+  }
   if (cluster.trainer_nodes.ranks == 0 || loaders == 0) {
     throw Error(ErrorKind::usage, "nothing says how many ranks a node has",
                 "--trainer-nodes N:RANKS, as many as it has GPUs, usually; --loader-nodes N:RANKS");
   }
-  return {{cluster.trainer_nodes.nodes, cluster.trainer_nodes.ranks, 0}, {cluster.loader_nodes.nodes, 0, loaders}};
+  return {{cluster.trainer_nodes.nodes, cluster.trainer_nodes.ranks, cluster.trainer_nodes.loaders},
+          {cluster.loader_nodes.nodes, 0, loaders}};
 }
 
 // The nodes have their names: those of trainers first.
@@ -84,9 +88,9 @@ void name_hosts(const std::vector<NodeGroup>& groups, const std::vector<std::str
     return;
   }
   for (const std::string& name : names) {
-    const bool trains = request.trainer_hosts.size() < static_cast<size_t>(groups[0].nodes);
-    (trains ? request.trainer_hosts : request.loader_hosts)
-        .push_back({name, trains ? groups[0].trainers : groups[1].loaders});
+    const NodeGroup& group = groups[request.trainer_hosts.size() < static_cast<size_t>(groups[0].nodes) ? 0 : 1];
+    if (group.trainers > 0) request.trainer_hosts.push_back({name, group.trainers});
+    if (group.loaders > 0) request.loader_hosts.push_back({name, group.loaders});
   }
   request.loaders = 0;
 }
@@ -167,8 +171,9 @@ void add_cluster(CLI::App& command, const std::shared_ptr<Cluster>& cluster, std
         .add_option_function<std::string>(
             std::string("--") + role + "-nodes",
             [cluster, count](const std::string& word) { (*cluster).*count = parse_nodes(word); },
-            std::string("or how many nodes, with how many ranks each, ") + (role[0] == 't' ? "train" : "load"))
-        ->type_name("NODES:N");
+            role[0] == 't' ? "or how many nodes train, with how many ranks each, and loaders besides"
+                           : "and how many only load, with how many ranks each")
+        ->type_name(role[0] == 't' ? "NODES:N[:M]" : "NODES:N");
   }
   for (const auto& [file, what] :
        {std::pair("slurm", "print a script for sbatch, with as many nodes"),

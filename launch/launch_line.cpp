@@ -364,23 +364,27 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   line.remote = std::any_of(names.begin(), names.end(), [](const std::string& host) { return !is_local(host); });
   Argv& argv = line.argv;
   argv.push_back(mpi.mpirun);
-  // The slots are said host by host; those of a host in both parts would be counted once.
-  add_mapping("slot", true, mpi, argv);
+  // mpirun has one number of slots for a host, so one in both parts would get the ranks of other hosts, too. Mapped in
+  // sequence, each rank has an entry of the list.
+  const bool in_sequence = names.size() < request.trainer_hosts.size() + loaders.size();
+  add_mapping(in_sequence ? "seq" : "slot", true, mpi, argv);
   add_common_flags(request, mpi, line, argv);
-  const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role, std::vector<HostSlots> slots) {
+  const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role) {
     add_environment(request, mpi, line, argv);
-    add(argv, {"-n", std::to_string(total_slots(hosts)), "--host", hosts_text(slots)});
+    std::string list = hosts_text(hosts);
+    if (in_sequence) {
+      list.clear();
+      for (const HostSlots& host : hosts) {
+        for (int i = 0; i < host.slots; ++i) list += (list.empty() ? "" : ",") + host.host;
+      }
+    }
+    add(argv, {"-n", std::to_string(total_slots(hosts)), "--host", list});
     add_rank_command(request, role, argv);
   };
-  add_part(request.trainer_hosts, "trainer", request.trainer_hosts);
+  add_part(request.trainer_hosts, "trainer");
   argv.push_back(":");
   line.second_part = argv.size();
-  // mpirun counts what the first part took off the slots that the second names.
-  std::vector<HostSlots> slots = loaders;
-  for (HostSlots& host : slots) {
-    for (const HostSlots& taken : request.trainer_hosts) host.slots += taken.host == host.host ? taken.slots : 0;
-  }
-  add_part(loaders, "loader", slots);
+  add_part(loaders, "loader");
   return line;
 }
 

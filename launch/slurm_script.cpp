@@ -72,7 +72,8 @@ std::string slurm_script(const LaunchFile& file) {
     command.insert(command.end(), {"--nodes=" + std::to_string(all.nodes), "--loaders=" + std::to_string(all.loaders)});
   } else {
     command.push_back("--trainer-nodes=" + std::to_string(file.groups[0].nodes) + ":" +
-                      std::to_string(file.groups[0].trainers));
+                      std::to_string(file.groups[0].trainers) +
+                      (file.groups[0].loaders > 0 ? ":" + std::to_string(file.groups[0].loaders) : ""));
     command.push_back("--loader-nodes=" + std::to_string(file.groups[1].nodes) + ":" +
                       std::to_string(file.groups[1].loaders));
   }

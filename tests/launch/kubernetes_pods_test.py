@@ -3,6 +3,7 @@ those of nodes, ssh keys, host file and variables in them as mpi-operator gives 
 operator and the cluster make of the manifest is not tested."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -119,8 +120,11 @@ def with_pods(options, trainers, act=None, program=()):
 
 
 def test_workers_that_train_and_a_set_that_loads():
-    result, _ = with_pods(["--trainer-nodes=2:1", "--loader-nodes=2:1", "--json"], None)
-    assert all(f"job-{pod} " in result.stderr for pod in ("worker-0", "worker-1", "loader-0", "loader-1")), result.stderr
+    # The workers have a loader each, too.
+    result, _ = with_pods(["--trainer-nodes=2:1:1", "--loader-nodes=2:1", "--json"], None)
+    placed = re.findall(r"^job-(\S+) +\d+  (trainer|loader) \d+ ", result.stderr, re.M)
+    assert placed == [("worker-0", "trainer"), ("worker-1", "trainer"), ("worker-0", "loader"), ("worker-1", "loader"),
+                      ("loader-0", "loader"), ("loader-1", "loader")], result.stderr
 
 
 def test_workers_that_are_all_alike():

@@ -17,7 +17,7 @@ work = tempfile.TemporaryDirectory(prefix="launch_files_test-")
 job = write_job(work.name, "/photos", trainers=None, name="my_Job.v2.yaml")
 alike = write_job(work.name, "/photos", trainers=2, name="alike.yaml")
 SOURCE = os.environ["PENSTOCK_SOURCE"]
-APART = ["--trainer-nodes=2:8", "--loader-nodes=3:4"]
+APART = ["--trainer-nodes=2:8:1", "--loader-nodes=3:4"]  # a loader on each node that trains, too
 
 
 def launch(*words, job_file=job):
@@ -53,12 +53,12 @@ def test_slurm_scripts():
     name = "my-job-v2"
     assert [{key: group.get(key) for key in ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem")}
             for group in groups] == [
-        {"job-name": name, "nodes": "2", "ntasks-per-node": "1", "cpus-per-task": "8", "gpus-per-node": "8", "mem": None},
+        {"job-name": name, "nodes": "2", "ntasks-per-node": "1", "cpus-per-task": "10", "gpus-per-node": "8", "mem": None},
         # 4 loaders of 2 threads, each 0.25 GB and 1 for the program itself.
         {"job-name": name, "nodes": "3", "ntasks-per-node": "1", "cpus-per-task": "8", "gpus-per-node": None, "mem": "5G"}], groups
     assert "signal" in groups[0] and "signal" not in groups[1], groups  # the script is the first component's
     command = next(line for line in apart.splitlines() if " launch --run " in line)
-    assert shlex.split(command) == [PENSTOCK, "launch", "--run", job, "--json", "seed=7", "--trainer-nodes=2:8", "--loader-nodes=3:4",
+    assert shlex.split(command) == [PENSTOCK, "launch", "--run", job, "--json", "seed=7", "--trainer-nodes=2:8:1", "--loader-nodes=3:4",
                                     *program, "&"], command
     assert "srun --het-group=0,1 " in apart and "node{0..4}" in apart and f"cd {work.name}\n" in apart, apart
     same = written("--slurm", "--nodes=4", "--loaders=3", "--serve", "--idle-s=5", job_file=alike)
@@ -128,10 +128,8 @@ def test_kubernetes_manifests():
             shellcheck(command[-1], "node.sh", "sh")
         last = script.strip().splitlines()[-1]
         if apart:
-            # The operator's hostfile has its workers, those that train; the others have the names that a StatefulSet gives.
-            hosts = [f"{name}-loader-{i}.{name}-loader" for i in range(3)]
-            where = ["--trainer-hostfile=/etc/mpi/hostfile", "--loader-host=" + ",".join(f"{host}:4" for host in hosts)]
-            assert spec["slotsPerWorker"] == 8 and worker["resources"]["requests"] == {"cpu": 8}, spec
+            where = ["--trainer-hostfile=/etc/mpi/hostfile", "--loader-hostfile=/run/loaders"]
+            assert spec["slotsPerWorker"] == 8 and worker["resources"]["requests"] == {"cpu": 10, "memory": "2G"}, spec
             service, loaders = documents[2:]
             loader = check_pod(loaders["spec"]["template"]["spec"], job_file)
             assert loader["resources"] == {"requests": {"cpu": 8, "memory": "5G"}}, loader
@@ -142,11 +140,9 @@ def test_kubernetes_manifests():
             key = next(one["secret"] for one in loaders["spec"]["template"]["spec"]["volumes"] if one["name"] == "ssh")
             assert key["secretName"] == f"{name}-ssh" and key["defaultMode"] == 0o600, key
         else:
-            hosts = []
             where = ["--hostfile=/etc/mpi/hostfile", "--loaders=3"]
             assert spec["slotsPerWorker"] == 5 and worker["resources"]["requests"] == {"cpu": 8, "memory": "4G"}, spec
         assert shlex.split(last) == ["exec", "penstock", "launch", "--run", job_file, "seed=7", *where, *program], last
-        assert all(f" {host}" in script.splitlines()[0] for host in hosts), script
 
 
 def test_dockerfiles():
@@ -167,6 +163,7 @@ def test_what_a_cluster_could_not_run_is_refused_at_once():
     assert "nothing says how many nodes" in refused("--slurm")
     assert "nothing says how many ranks load" in refused("--slurm", "--nodes=2")
     assert "only the nodes of one role" in refused("--k8s", "--loader-nodes=2:4", "--image=x")
+    assert "one number of ranks" in refused("--slurm", "--trainer-nodes=1:8", "--loader-nodes=2:4:1")
     assert "nodes are counted twice" in refused("--slurm", "--nodes=2", *APART)
     assert "pods need an image" in refused("--k8s", *APART)
     assert "roles.trainers is 2" in refused("--slurm", *APART, job_file=alike)

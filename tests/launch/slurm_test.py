@@ -102,6 +102,11 @@ def test_nodes_that_train_and_nodes_that_load():
         assert job.hashes() == expected(job.job, 2), job.text()
         placed = re.findall(r"^(host\d) +\d+  (trainer|loader) \d+ ", job.text(), re.M)
         assert placed == [("host0", "trainer"), ("host0", "trainer"), ("host1", "loader"), ("host2", "loader")], job.text()
+        # Loaders beside the trainers.
+        job = Submitted(slurm, ["--trainer-nodes=1:2:1", "--loader-nodes=2:1", "--json"])
+        assert job.end() == ("COMPLETED", 0), job.text() + slurm.log()
+        assert job.hashes() == expected(job.job, 2), job.text()
+        assert len(re.findall(r"^host0 +\d+  (trainer|loader) \d+ ", job.text(), re.M)) == 3, job.text()
         # The job's end is the program's.
         job = Submitted(slurm, ["--trainer-nodes=1:1", "--loader-nodes=2:1"], ["sh", "-c", "exit 3"])
         assert job.end() == ("FAILED", 1), job.text()

@@ -55,6 +55,12 @@ def test_a_node_may_do_both_beside_nodes_that_do_one():
     assert result.hashes() == expected(2), result.log
     assert table(result.stderr) == [("host0", "trainer 0"), ("host1", "trainer 1"), ("host1", "loader 0"), ("host2", "loader 1"),
                                     ("host2", "loader 2")], result.stderr
+    # mpirun's slots of a host are those of both lists: mapped by them, both trainers would be on the first one.
+    with no_leftovers() as env, Hosts(3, env) as hosts:
+        result = launch(hosts, env, "host0:1,host1:1", "host0:1,host1:2,host2:1", ["--json", "--epochs=2"])
+    assert result.hashes() == expected(2), result.log
+    assert table(result.stderr) == [("host0", "trainer 0"), ("host1", "trainer 1"), ("host0", "loader 0"), ("host1", "loader 1"),
+                                    ("host1", "loader 2"), ("host2", "loader 3")], result.stderr
 
 
 LOOK = r"""

@@ -155,7 +155,10 @@ TEST_CASE("hosts that train and hosts that load: two parts of one line, the trai
   request.loader_hosts = parse_hosts({"a", "b:2"});  // beside the trainers, and elsewhere
   CHECK(has(usage_error(request), "how many ranks load on host 'a'"));
   request.loaders = 3;
-  CHECK(has(line_of(request), "-n 5 --host a:11,b:2 penstock run --role loader"));
+  CHECK(has(line_of(request), "mpirun --map-by seq --oversubscribe"));
+  CHECK(has(line_of(request, kOpenMpi5), "mpirun --map-by seq:oversubscribe"));
+  CHECK(has(line_of(request), "-n 8 --host a,a,a,a,a,a,a,a penstock run --role trainer"));
+  CHECK(has(line_of(request), "-n 5 --host a,a,a,b,b penstock run --role loader"));
   request.trainer_hosts = parse_hosts({"a"});
   CHECK(has(usage_error(request), "how many ranks train on host 'a'"));
   request.trainer_hosts.clear();
@@ -168,7 +171,9 @@ TEST_CASE("hosts that train and hosts that load: two parts of one line, the trai
   CHECK(parse_nodes("2:8").nodes == 2);
   CHECK(parse_nodes("2:8").ranks == 8);
   CHECK(parse_nodes("2").ranks == 0);
-  for (const char* word : {"", "0:8", "a:8", "2:", "2:0", "2:8:1"}) CHECK_THROWS_AS(parse_nodes(word), Error);
+  CHECK(parse_nodes("2:8").loaders == 0);
+  CHECK(parse_nodes("2:8:4").loaders == 4);
+  for (const char* word : {"", "0:8", "a:8", "2:", "2:0", "2:8:", "2:8:1:1"}) CHECK_THROWS_AS(parse_nodes(word), Error);
   request.hosts.clear();
   request.trainers_given = true;
   CHECK_THROWS_WITH_AS(launch_line(request, kOpenMpi4), doctest::Contains("roles.trainers is 2, and --trainer-host"),
