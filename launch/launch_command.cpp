@@ -159,7 +159,9 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
     for (int i = 0; i < group.nodes; ++i) names.push_back("node" + std::to_string(names.size()));
   }
   name_hosts(file.groups, names, request);
-  (void)launch_line(request, {"mpirun", 4});
+  MpiFound any;
+  any.major = 4;
+  (void)launch_line(request, any);
   return cluster.file == "slurm" ? slurm_script(file) : kubernetes_manifest(file);
 }
 
@@ -170,7 +172,7 @@ void add_cluster(CLI::App& command, const std::shared_ptr<Cluster>& cluster, std
     command
         .add_option_function<std::string>(
             std::string("--") + role + "-nodes",
-            [cluster, count](const std::string& word) { (*cluster).*count = parse_nodes(word); },
+            [cluster, count = count](const std::string& word) { (*cluster).*count = parse_nodes(word); },
             role[0] == 't' ? "or how many nodes train, with how many ranks each, and loaders besides"
                            : "and how many only load, with how many ranks each")
         ->type_name(role[0] == 't' ? "NODES:N[:M]" : "NODES:N");
@@ -287,17 +289,19 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   for (const auto& [role, hosts, what] : {std::tuple("trainer", &LaunchRequest::trainer_hosts, "train"),
                                           std::tuple("loader", &LaunchRequest::loader_hosts, "load")}) {
     const std::string name = std::string("--") + role + "-host";
-    CLI::Option* list =
-        command
-            ->add_option_function<std::vector<std::string>>(
-                name,
-                [request, hosts](const std::vector<std::string>& words) { (*request).*hosts = parse_hosts(words); },
-                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
-            ->delimiter(',')
-            ->type_name("HOST:N");
+    CLI::Option* list = command
+                            ->add_option_function<std::vector<std::string>>(
+                                name,
+                                [request, hosts = hosts](const std::vector<std::string>& words) {
+                                  (*request).*hosts = parse_hosts(words);
+                                },
+                                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
+                            ->delimiter(',')
+                            ->type_name("HOST:N");
     command
         ->add_option_function<std::string>(
-            name + "file", [request, hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
+            name + "file",
+            [request, hosts = hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
             "the same as a file of lines HOST slots=N")
         ->excludes(list)
         ->type_name("FILE");
