@@ -2,6 +2,7 @@
 
 #include "launch/launch_files.h"
 #include "launch/launch_line.h"
+#include "runtime/base/error.h"
 
 namespace penstock {
 namespace {
@@ -24,6 +25,11 @@ std::string container(const LaunchFile& file) {
 }  // namespace
 
 std::string slurm_script(const LaunchFile& file) {
+  if (file.folder.find_first_of(" :") != std::string::npos) {
+    throw Error(ErrorKind::usage,
+                "'" + file.folder + "' has a space or a colon, where mpirun would cut the path of its agent there",
+                "start the job from a folder without");
+  }
   std::string text = "#!/bin/bash\n";
   text +=
       "# Written by `penstock launch --slurm`; start it with sbatch. `scancel --batch --signal=TERM JOB` ends it in "

@@ -20,8 +20,8 @@ SOURCE = os.environ["PENSTOCK_SOURCE"]
 APART = ["--trainer-nodes=2:8:1", "--loader-nodes=3:4"]  # a loader on each node that trains, too
 
 
-def launch(*words, job_file=job):
-    return Result(run([PENSTOCK, "launch", job_file, *words], 60, cwd=work.name))
+def launch(*words, job_file=job, cwd=work.name):
+    return Result(run([PENSTOCK, "launch", job_file, *words], 60, cwd=cwd))
 
 
 def written(*words, **kwargs):
@@ -169,6 +169,8 @@ def test_what_a_cluster_could_not_run_is_refused_at_once():
     assert "roles.trainers is 2" in refused("--slurm", *APART, job_file=alike)
     assert "-n" in refused("--slurm", *APART, "-n", "4")
     assert "nothing says which they are" in refused("--run", *APART)
+    with tempfile.TemporaryDirectory(dir=work.name, prefix="with space") as folder:
+        assert "has a space or a colon" in refused("--slurm", *APART, cwd=folder)
     for words in (["--slurm", "--k8s", "--nodes=2"], ["--slurm", "--run"], ["--docker", "--print"]):
         assert "excludes" in refused(*words)
     for words in (["--slurm", "--host=a", "--nodes=2"], ["--docker", "--trainer-host=a:1"], ["--run", "--host=a", "--nodes=2"]):
