@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,12 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        # On a host that was cut off one still tries to tell slurmctld how its step ended; its environment has no mark.
+        for host in range(len(self._hosts.names)):
+            for pid, what in self._hosts.on(host).items():
+                if what.startswith("slurmstepd:"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
         self._folder.cleanup()
 
     def _until(self, holds, what, limit_s=30):
