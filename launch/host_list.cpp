@@ -11,10 +11,15 @@
 namespace penstock {
 namespace {
 
+// 0 where it is no number above 0.
+int number_of(const std::string& text) {
+  int number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return failed == std::errc() && end == text.data() + text.size() && number > 0 ? number : 0;
+}
+
 int slots_of(const std::string& text, const std::string& where) {
-  int slots = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), slots);
-  if (failed == std::errc() && end == text.data() + text.size() && slots > 0) return slots;
+  if (const int slots = number_of(text); slots > 0) return slots;
   throw Error(ErrorKind::usage, where + ": '" + text + "' is no number of ranks",
               "HOST:N on the command line, HOST slots=N in a file");
 }
@@ -39,6 +44,21 @@ std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
     add(hosts, host, colon == std::string::npos ? 0 : slots_of(word.substr(colon + 1), "host '" + host + "'"));
   }
   return hosts;
+}
+
+NodeCount parse_nodes(const std::string& word) {
+  std::vector<std::string> numbers;
+  std::istringstream text(word + ":");
+  for (std::string number; std::getline(text, number, ':');) numbers.push_back(number);
+  NodeCount count{numbers.empty() ? 0 : number_of(numbers[0])};
+  if (count.nodes == 0 || numbers.size() > 3) {
+    throw Error(ErrorKind::usage, "'" + word + "' counts no nodes",
+                "NODES:RANKS, as 2:8; or 2:8:4 with 4 loaders besides");
+  }
+  const std::string where = std::to_string(count.nodes) + " nodes";
+  if (numbers.size() > 1) count.ranks = slots_of(numbers[1], where);
+  if (numbers.size() > 2) count.loaders = slots_of(numbers[2], where);
+  return count;
 }
 
 std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string& name) {

@@ -3,6 +3,8 @@
 //   parse_hosts({"a:8", "b"})            // {a, 8}, {b, 0}
 //   parse_hostfile(text, "hosts.txt")    // the same of a file
 //   hosts_text(hosts)                    // "a:8,b:16", for mpirun
+//   parse_nodes("2:8")                   // 2 nodes with 8 ranks each, where hosts have no names yet
+//   parse_nodes("2:8:4")                 // and 4 loaders beside them
 //
 // Pure, but for read_hostfile(). A host that stands twice is one with the sum of its slots.
 // Failure: Error(usage) that quotes what cannot be read.
@@ -18,7 +20,14 @@ struct HostSlots {
   int slots = 0;  // 0: not said
 };
 
+struct NodeCount {
+  int nodes = 0;
+  int ranks = 0;    // of each; 0: not said
+  int loaders = 0;  // of each besides
+};
+
 std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words);
+NodeCount parse_nodes(const std::string& word);
 std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string& name);
 std::vector<HostSlots> read_hostfile(const std::string& path);  // Error(usage) where it cannot be read
 std::string hosts_text(const std::vector<HostSlots>& hosts);

@@ -1,13 +1,19 @@
-// `penstock launch`: writes the mpirun line of a job, and runs it with --run.
+// `penstock launch`: writes the mpirun line of a job, and runs it with --run; or what starts the job in a cluster.
 #include <unistd.h>
 #include <algorithm>
 
+#include <cctype>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
+#include "launch/batch_nodes.h"
 #include "launch/command.h"
 #include "launch/findings.h"
+#include "launch/launch_files.h"
 #include "launch/launch_line.h"
 #include "launch/run_job.h"
 #include "runtime/base/error.h"
@@ -28,8 +34,168 @@ std::string own_path() {
   return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
 }
 
-int launch(const JobArguments& arguments, LaunchRequest request, bool run, const std::string& mpirun,
-           std::vector<std::string> program) {
+// Nodes that a cluster chooses: how many of which kind, before they have names.
+struct Cluster {
+  std::string file;         // slurm, k8s or docker: what is written; empty: nothing
+  int nodes = 0;            // all alike
+  NodeCount trainer_nodes;  // or these and the next
+  NodeCount loader_nodes;
+  std::string image;
+  int gpus = 0;
+
+  bool counts_nodes() const { return nodes > 0 || trainer_nodes.nodes > 0 || loader_nodes.nodes > 0; }
+};
+
+std::vector<NodeGroup> groups_of(const Cluster& cluster, const LaunchRequest& request) {
+  const bool apart = cluster.trainer_nodes.nodes > 0 || cluster.loader_nodes.nodes > 0;
+  const char* const both = "--nodes N, all alike; or --trainer-nodes N:RANKS and --loader-nodes N:RANKS";
+  if (apart == (cluster.nodes > 0)) {
+    throw Error(ErrorKind::usage, apart ? "nodes are counted twice" : "nothing says how many nodes", both);
+  }
+  if (!apart) {
+    if (request.loaders == 0) {
+      throw Error(ErrorKind::usage, "nothing says how many ranks load on a node", "--loaders N");
+    }
+    return {{cluster.nodes, std::max(request.trainers, 1), request.loaders}};
+  }
+  if (cluster.trainer_nodes.nodes == 0 || cluster.loader_nodes.nodes == 0) {
+    throw Error(ErrorKind::usage, "only the nodes of one role are counted", both);
+  }
+  const int loaders = cluster.loader_nodes.ranks > 0 ? cluster.loader_nodes.ranks : request.loaders;
+  if (cluster.loader_nodes.loaders > 0) {
+    throw Error(ErrorKind::usage, "nodes that only load have one number of ranks", "--loader-nodes N:RANKS");
+  }
+  if (cluster.trainer_nodes.ranks == 0 || loaders == 0) {
+    throw Error(ErrorKind::usage, "nothing says how many ranks a node has",
+                "--trainer-nodes N:RANKS, as many as it has GPUs, usually; --loader-nodes N:RANKS");
+  }
+  return {{cluster.trainer_nodes.nodes, cluster.trainer_nodes.ranks, cluster.trainer_nodes.loaders},
+          {cluster.loader_nodes.nodes, 0, loaders}};
+}
+
+// The nodes have their names: those of trainers first.
+void name_hosts(const std::vector<NodeGroup>& groups, const std::vector<std::string>& names, LaunchRequest& request) {
+  size_t expected = 0;
+  for (const NodeGroup& group : groups) expected += static_cast<size_t>(group.nodes);
+  if (names.size() != expected) {
+    throw Error(
+        ErrorKind::usage,
+        "there are " + std::to_string(names.size()) + " nodes, and the command line counts " + std::to_string(expected),
+        "srun has to start one task a node; write the script anew with `penstock launch --slurm`");
+  }
+  if (groups.size() == 1) {
+    request.hosts = names;
+    return;
+  }
+  for (const std::string& name : names) {
+    const NodeGroup& group = groups[request.trainer_hosts.size() < static_cast<size_t>(groups[0].nodes) ? 0 : 1];
+    if (group.trainers > 0) request.trainer_hosts.push_back({name, group.trainers});
+    if (group.loaders > 0) request.loader_hosts.push_back({name, group.loaders});
+  }
+  request.loaders = 0;
+}
+
+// What Slurm and Kubernetes take as a name: a label of DNS.
+std::string cluster_name(const Job& job) {
+  std::string name;
+  for (const char c : job.name.empty() ? std::filesystem::path(job.path).stem().string() : job.name) {
+    const auto letter = static_cast<unsigned char>(c);
+    name += std::isalnum(letter) != 0 && letter < 0x80 ? static_cast<char>(std::tolower(letter)) : '-';
+  }
+  name.erase(0, name.find_first_not_of("0123456789-"));
+  constexpr size_t kMost = 40;  // of 63, and pods have more behind it
+  name.resize(std::min(name.size(), kMost));
+  while (name.ends_with('-')) name.pop_back();
+  return name.empty() ? "penstock" : name;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) throw Error(ErrorKind::config, system_error_text("cannot read '" + path + "'"));
+  return text.str();
+}
+
+std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest request, const std::string& mpirun) {
+  namespace fs = std::filesystem;
+  LaunchFile file;
+  file.name = cluster_name(job);
+  file.job = request.job;
+  file.folder = fs::current_path().string();
+  file.image = cluster.image;
+  file.gpus = cluster.gpus;
+  file.program = request.program;
+  file.loader_threads = job.loader.threads;
+  constexpr double kProgram_gb = 1;
+  file.loader_memory_gb =
+      job.loader.memory_gb + job.loader.cache_gb * static_cast<double>(job.splits.size()) + kProgram_gb;
+  file.grace_s = job.trainer.grace_s;
+  const bool docker = cluster.file == "docker";
+  if (docker) {
+    file.job = fs::path(request.job).filename();  // the folder of the image is the job file's
+    if (job.loader.executor != ExecutorKind::cpu) file.gpus = std::max(file.gpus, 1);
+  } else {
+    file.groups = groups_of(cluster, request);
+  }
+  if (cluster.file == "k8s") {
+    file.job = fs::absolute(request.job).lexically_normal();
+    file.job_text = text_of(file.job);
+    if (file.image.empty()) {
+      throw Error(ErrorKind::usage, "pods need an image", "--image REGISTRY/NAME: see penstock launch --docker");
+    }
+  }
+  file.command = {docker || !cluster.image.empty() ? "penstock" : request.penstock, "launch", "--run", file.job};
+  if (mpirun != "mpirun") file.command.push_back("--mpirun=" + mpirun);
+  if (request.command == "serve") file.command.emplace_back("--serve");
+  if (docker && request.ranks > 0) file.command.push_back("-n" + std::to_string(request.ranks));
+  if (docker && request.loaders > 0) file.command.push_back("--loaders=" + std::to_string(request.loaders));
+  file.command.insert(file.command.end(), request.options.begin(), request.options.end());
+  file.command.insert(file.command.end(), request.overrides.begin(), request.overrides.end());
+  if (docker) return dockerfile(file);
+  // What launch would refuse in the cluster is refused here.
+  std::vector<std::string> names;
+  for (const NodeGroup& group : file.groups) {
+    for (int i = 0; i < group.nodes; ++i) names.push_back("node" + std::to_string(names.size()));
+  }
+  name_hosts(file.groups, names, request);
+  MpiFound any;
+  any.major = 4;
+  (void)launch_line(request, any);
+  return cluster.file == "slurm" ? slurm_script(file) : kubernetes_manifest(file);
+}
+
+void add_cluster(CLI::App& command, const std::shared_ptr<Cluster>& cluster, std::vector<CLI::Option*> others) {
+  command.add_option("--nodes", cluster->nodes, "nodes of a cluster, all alike")->check(positive());
+  for (const auto& [role, count] :
+       {std::pair("trainer", &Cluster::trainer_nodes), std::pair("loader", &Cluster::loader_nodes)}) {
+    command
+        .add_option_function<std::string>(
+            std::string("--") + role + "-nodes",
+            [cluster, count = count](const std::string& word) { (*cluster).*count = parse_nodes(word); },
+            role[0] == 't' ? "or how many nodes train, with how many ranks each, and loaders besides"
+                           : "and how many only load, with how many ranks each")
+        ->type_name(role[0] == 't' ? "NODES:N[:M]" : "NODES:N");
+  }
+  for (const auto& [file, what] :
+       {std::pair("slurm", "print a script for sbatch, with as many nodes"),
+        std::pair("k8s", "print a manifest for Kubernetes and its mpi-operator, with as many nodes"),
+        std::pair("docker", "print a Dockerfile")}) {
+    CLI::Option* flag = command.add_flag_callback(
+        std::string("--") + file, [cluster, name = std::string(file)] { cluster->file = name; }, what);
+    for (CLI::Option* other : others) flag->excludes(other);
+    others.push_back(flag);
+  }
+  command
+      .add_option("--image", cluster->image,
+                  "of a container, for --k8s, and for --slurm (a file .sif or docker://…: by Apptainer, else by pyxis)")
+      ->type_name("IMAGE");
+  command.add_option("--gpus", cluster->gpus, "GPUs of each node that trains, for --slurm, --k8s and --docker")
+      ->check(positive());
+}
+
+int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& cluster, bool run,
+           const std::string& mpirun, std::vector<std::string> program) {
   refuse_job_that_is_read_once(arguments.file);
   const Job job = load_job(arguments.file, arguments.overrides);
   request.job = arguments.file;
@@ -48,6 +214,29 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   const bool serve = request.command == "serve";
   if (serve && !request.program.empty()) {
     throw Error(ErrorKind::usage, "`penstock serve` starts no program", "leave out --serve, or what stands after --");
+  }
+  const bool named = !request.hosts.empty() || !request.hostfile.empty() || !request.trainer_hosts.empty() ||
+                     !request.loader_hosts.empty();
+  if (named && (!cluster.file.empty() || cluster.counts_nodes())) {
+    throw Error(ErrorKind::usage, "hosts are named, and a cluster chooses its own",
+                "leave out --host and its like, or --nodes, --slurm and their like");
+  }
+  if (!cluster.file.empty()) {
+    std::printf("%s\n", launch_file(job, cluster, request, mpirun).c_str());
+    return 0;
+  }
+  std::optional<BatchNodes> nodes;
+  if (cluster.counts_nodes()) {
+    const std::optional<BatchPlace> place = run ? batch_place(request.environment) : std::nullopt;
+    if (!place) {
+      throw Error(ErrorKind::usage, "nodes are counted, and nothing says which they are",
+                  "--slurm or --k8s writes what has a cluster choose them; --host or --trainer-host and --loader-host "
+                  "name them");
+    }
+    if (place->node > 0) return serve_node(*place, job.trainer.grace_s);
+    nodes.emplace(*place);
+    name_hosts(groups_of(cluster, request), nodes->names(), request);
+    request.agent = nodes->agent();
   }
   const std::string name = serve ? serving_name(job) : "";
   request.session_folder = new_session_folder_name();
@@ -89,7 +278,9 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   auto dump = std::make_shared<std::string>();
   auto raw = std::make_shared<bool>(false);
   auto mpirun = std::make_shared<std::string>("mpirun");
-  CLI::App* command = app.add_subcommand("launch", "write the mpirun line of a job, or run it");
+  auto cluster = std::make_shared<Cluster>();
+  CLI::App* command =
+      app.add_subcommand("launch", "write the mpirun line of a job, or run it, or what starts it in a cluster");
   add_job_arguments(*command, *arguments);
   command->add_option("-n,--ranks", request->ranks, "ranks of the whole job, trainers and loaders")->check(positive());
   command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(positive());
@@ -98,24 +289,27 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   for (const auto& [role, hosts, what] : {std::tuple("trainer", &LaunchRequest::trainer_hosts, "train"),
                                           std::tuple("loader", &LaunchRequest::loader_hosts, "load")}) {
     const std::string name = std::string("--") + role + "-host";
-    CLI::Option* list =
-        command
-            ->add_option_function<std::vector<std::string>>(
-                name,
-                [request, hosts](const std::vector<std::string>& words) { (*request).*hosts = parse_hosts(words); },
-                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
-            ->delimiter(',')
-            ->type_name("HOST:N");
+    CLI::Option* list = command
+                            ->add_option_function<std::vector<std::string>>(
+                                name,
+                                [request, hosts = hosts](const std::vector<std::string>& words) {
+                                  (*request).*hosts = parse_hosts(words);
+                                },
+                                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
+                            ->delimiter(',')
+                            ->type_name("HOST:N");
     command
         ->add_option_function<std::string>(
-            name + "file", [request, hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
+            name + "file",
+            [request, hosts = hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
             "the same as a file of lines HOST slots=N")
         ->excludes(list)
         ->type_name("FILE");
   }
   command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();
   CLI::Option* print_flag = command->add_flag("--print")->description("print the line (the default)");
-  command->add_flag("--run", *run, "run it")->excludes(print_flag);
+  CLI::Option* run_flag = command->add_flag("--run", *run, "run it")->excludes(print_flag);
+  add_cluster(*command, cluster, {print_flag, run_flag});
   CLI::Option* serve_flag = command->add_flag("--serve", *serve, "`penstock serve` instead of `penstock run`");
   command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag)->check(some_seconds());
   command->add_flag("--json", *json, "passed on to `penstock run`");
@@ -133,7 +327,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
       if (*epochs > 0) request->options.push_back("--epochs=" + std::to_string(*epochs));
       if (!dump->empty()) request->options.push_back("--dump=" + *dump);
       if (*raw) request->options.push_back("--raw");
-      return launch(*arguments, *request, *run, *mpirun, chosen.program);
+      return launch(*arguments, *request, *cluster, *run, *mpirun, chosen.program);
     };
   });
 }

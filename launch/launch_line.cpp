@@ -17,7 +17,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -216,6 +215,12 @@ void add_common_flags(const LaunchRequest& request, const MpiFound& mpi, const L
     // The first daemon of a node makes the folder (0700), before any rank puts a segment there.
     add(argv, {runtime_mca, mpi.major >= 5 ? "prte_tmpdir_base" : "orte_tmpdir_base", request.session_folder});
   }
+  if (!request.agent.empty()) {
+    // Open MPI 5 calls this component by another name. It would take its nodes from Slurm, and start daemons by srun.
+    const std::string component = mpi.major >= 5 ? "ssh" : "rsh";
+    add(argv, {runtime_mca, "plm", component, runtime_mca, "plm_" + component + "_agent", request.agent});
+    add(argv, {runtime_mca, "plm_" + component + "_no_tree_spawn", "1", runtime_mca, "ras", "^slurm"});
+  }
   if (line.nodes > 1) {
     // Within lost_after_s, so that mpirun still has nothing to say to the lost node when it notices: TCP only probes a
     // connection that has nothing under way.
@@ -314,8 +319,8 @@ LaunchLine line_of_alike(const LaunchRequest& request, const MpiFound& mpi) {
   return line;
 }
 
-// Trainers and loaders on hosts of their own, or on the same ones, in numbers that each host says: parts of one mpirun
-// line (MPMD), the trainers' first, since rank 0 coordinates.
+// Trainers and loaders on hosts of their own, or on the same ones, in numbers that each host says: two parts of one
+// mpirun line (MPMD), the trainers' first, since rank 0 coordinates.
 LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   if (request.trainer_hosts.empty() || request.loader_hosts.empty()) {
     const bool trainers = request.loader_hosts.empty();
@@ -359,32 +364,27 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   line.remote = std::any_of(names.begin(), names.end(), [](const std::string& host) { return !is_local(host); });
   Argv& argv = line.argv;
   argv.push_back(mpi.mpirun);
-  // The slots are said host by host; those of a host in both parts would be counted once.
-  add_mapping("slot", true, mpi, argv);
+  // mpirun has one number of slots for a host, so one in both parts would get the ranks of other hosts, too. Mapped in
+  // sequence, each rank has an entry of the list.
+  const bool in_sequence = names.size() < request.trainer_hosts.size() + loaders.size();
+  add_mapping(in_sequence ? "seq" : "slot", true, mpi, argv);
   add_common_flags(request, mpi, line, argv);
-  bool first = true;
-  const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role,
-                            const std::vector<HostSlots>& slots) {
-    if (!std::exchange(first, false)) {
-      argv.push_back(":");
-      line.later_parts.push_back(argv.size());
-    }
+  const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role) {
     add_environment(request, mpi, line, argv);
-    add(argv, {"-n", std::to_string(total_slots(hosts)), "--host", hosts_text(slots)});
+    std::string list = hosts_text(hosts);
+    if (in_sequence) {
+      list.clear();
+      for (const HostSlots& host : hosts) {
+        for (int i = 0; i < host.slots; ++i) list += (list.empty() ? "" : ",") + host.host;
+      }
+    }
+    add(argv, {"-n", std::to_string(total_slots(hosts)), "--host", list});
     add_rank_command(request, role, argv);
   };
-  if (static_cast<size_t>(line.nodes) == request.trainer_hosts.size() + loaders.size()) {
-    add_part(request.trainer_hosts, "trainer", request.trainer_hosts);
-    add_part(loaders, "loader", loaders);
-    return line;
-  }
-  // mpirun knows one number of slots for a host, the largest that any part says: it would fill the first host with
-  // trainers. Where hosts do both, each has a part for each role, with the slots of all its ranks.
-  std::map<std::string, int> slots;
-  for (const HostSlots& host : request.trainer_hosts) slots[host.host] += host.slots;
-  for (const HostSlots& host : loaders) slots[host.host] += host.slots;
-  for (const HostSlots& host : request.trainer_hosts) add_part({host}, "trainer", {{host.host, slots.at(host.host)}});
-  for (const HostSlots& host : loaders) add_part({host}, "loader", {{host.host, slots.at(host.host)}});
+  add_part(request.trainer_hosts, "trainer");
+  argv.push_back(":");
+  line.second_part = argv.size();
+  add_part(loaders, "loader");
   return line;
 }
 
@@ -444,7 +444,6 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 }
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
-constexpr double kHelpersEnd_s = 12;  // beyond the grace
 
 int run_launch_line(const LaunchLine& line) {
   const char* const remedy = "set TMPDIR to a folder you may write to";
@@ -480,9 +479,8 @@ int run_launch_line(const LaunchLine& line) {
   std::vector<std::string> argv = line.argv;
   // By their names alone: what a command line says, everybody on the machine can read.
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
-  for (auto part = line.later_parts.rbegin(); part != line.later_parts.rend(); ++part) {
-    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(*part), exported.begin(), exported.end());
-  }
+  if (line.second_part > 0)
+    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(line.second_part), exported.begin(), exported.end());
   argv.insert(argv.begin() + 1, exported.begin(), exported.end());
   const pid_t parent = getpid();
   // What loses all its parents on this node (a rank and its helper that are killed together) becomes a child of ours.

@@ -65,7 +65,8 @@ struct LaunchRequest {
   int hostfile_hosts = 0;                // different hosts in it
   std::vector<HostSlots> trainer_hosts;  // --trainer-host, --trainer-hostfile: with the next, instead of those above
   std::vector<HostSlots> loader_hosts;
-  int cores = 1;  // of this node
+  std::string agent;  // what mpirun calls to reach another host; empty: what it finds, a batch system or ssh
+  int cores = 1;      // of this node
   bool root = false;
   std::string session_folder;  // from new_session_folder_name() or make_session_folder(); empty: none
   std::map<std::string, std::string>
@@ -74,7 +75,7 @@ struct LaunchRequest {
 
 struct LaunchLine {
   std::vector<std::string> argv;
-  std::vector<size_t> later_parts;  // where the second part of a line by roles begins in it, and those after it
+  size_t second_part = 0;  // where the loaders' part begins in it; 0: all ranks are in one
   int ranks = 0;
   int nodes = 1;
   bool remote = false;  // some rank is not on this host
@@ -107,6 +108,8 @@ struct LaunchEnd {
 // The last line of the job, for people: cause, rank, host, signal; empty after an interruption and after a good end with
 // all ranks.
 std::string closing_line(const LaunchEnd& end, const JobOutcome& job);
+
+inline constexpr double kHelpersEnd_s = 12;  // what ranks' helpers take at most to end, beyond the grace
 
 // Starts mpirun, passes SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this node's helpers
 // (the grace, at most), and removes the folder, which is made if missing. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the

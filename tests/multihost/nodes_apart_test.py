@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 
@@ -54,6 +55,12 @@ def test_a_node_may_do_both_beside_nodes_that_do_one():
     assert result.hashes() == expected(2), result.log
     assert table(result.stderr) == [("host0", "trainer 0"), ("host1", "trainer 1"), ("host1", "loader 0"), ("host2", "loader 1"),
                                     ("host2", "loader 2")], result.stderr
+    # mpirun's slots of a host are those of both lists: mapped by them, both trainers would be on the first one.
+    with no_leftovers() as env, Hosts(3, env) as hosts:
+        result = launch(hosts, env, "host0:1,host1:1", "host0:1,host1:2,host2:1", ["--json", "--epochs=2"])
+    assert result.hashes() == expected(2), result.log
+    assert table(result.stderr) == [("host0", "trainer 0"), ("host1", "trainer 1"), ("host0", "loader 0"), ("host1", "loader 1"),
+                                    ("host1", "loader 2"), ("host2", "loader 3")], result.stderr
 
 
 def test_nodes_that_do_both_keep_their_trainers():
@@ -83,6 +90,35 @@ def test_programs_are_told_their_places_among_the_trainers_alone():
     assert [(one["host"], one["RANK"], one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in seen] == [
         ("host0", "0", "0", "1"), ("host2", "1", "0", "2"), ("host2", "2", "1", "2")], seen
     assert all(one["WORLD_SIZE"] == "3" and one["MASTER_ADDR"] == "host0" for one in seen), seen
+
+
+def check_batch_job(mpirun):
+    with no_leftovers(wait_s=8) as env, Hosts(3, env) as hosts, tempfile.TemporaryDirectory(dir=work.name) as folder:
+        for i in range(3):
+            open(os.path.join(folder, f"node{i}"), "w").close()
+        words = [PENSTOCK, "launch", "--run", job, f"--mpirun={mpirun}", "--trainer-nodes=1:2", "--loader-nodes=2:1", "--json",
+                 "--epochs=2"]
+        net = {name: value for name, value in hosts.environment(env).items() if name != "OMPI_MCA_plm_rsh_agent"}
+        net["PRTE_MCA_prte_if_include"] = net["OMPI_MCA_oob_tcp_if_include"]
+        tasks = []
+        for i in (2, 1, 0):
+            place = {"PENSTOCK_NODES": folder, "SLURM_PROCID": str(i), "SLURM_STEP_NUM_TASKS": "3", "SLURM_JOB_ID": "7"}
+            tasks.append(subprocess.Popen(hosts.enter(i, words), env={**net, **place}, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True))
+        results = [Result(subprocess.CompletedProcess(words, task.returncode, out, err))
+                   for task in tasks for out, err in [task.communicate(timeout=60)]]
+        assert results[2].hashes() == expected(2), results[2].log
+        assert [result.code for result in results] == [0, 0, 0], [result.log for result in results]
+        assert not os.path.exists(folder)
+        os.mkdir(folder)  # for its own clean-up
+    assert [host for host, _ in table(results[2].stderr)] == ["host0", "host0", "host1", "host2"], results[2].stderr
+
+
+def test_nodes_of_a_batch_job_find_each_other_through_a_folder():
+    # As srun starts them, a task a node (tests/launch/slurm_test.py has Slurm itself); no ssh: mpirun gets an agent.
+    check_batch_job("mpirun")
+    if "PENSTOCK_OPENMPI5" in os.environ:
+        check_batch_job(os.environ["PENSTOCK_OPENMPI5"])
 
 
 def test_a_line_that_begins_with_loaders_is_refused_with_the_right_one():

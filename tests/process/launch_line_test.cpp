@@ -155,10 +155,10 @@ TEST_CASE("hosts that train and hosts that load: two parts of one line, the trai
   request.loader_hosts = parse_hosts({"a", "b:2"});  // beside the trainers, and elsewhere
   CHECK(has(usage_error(request), "how many ranks load on host 'a'"));
   request.loaders = 3;
-  // mpirun takes the largest number of slots that a part says of a host, so each host has parts of its own.
-  CHECK(has(line_of(request), "-n 8 --host a:11 penstock run --role trainer"));
-  CHECK(has(line_of(request), "-n 3 --host a:11 penstock run --role loader"));
-  CHECK(has(line_of(request), "-n 2 --host b:2 penstock run --role loader"));
+  CHECK(has(line_of(request), "mpirun --map-by seq --oversubscribe"));
+  CHECK(has(line_of(request, kOpenMpi5), "mpirun --map-by seq:oversubscribe"));
+  CHECK(has(line_of(request), "-n 8 --host a,a,a,a,a,a,a,a penstock run --role trainer"));
+  CHECK(has(line_of(request), "-n 5 --host a,a,a,b,b penstock run --role loader"));
   request.trainer_hosts = parse_hosts({"a"});
   CHECK(has(usage_error(request), "how many ranks train on host 'a'"));
   request.trainer_hosts.clear();
@@ -168,10 +168,27 @@ TEST_CASE("hosts that train and hosts that load: two parts of one line, the trai
   CHECK(has(usage_error(request), "and so does --host"));
   CHECK_THROWS_AS(parse_hosts({"a:many"}), Error);
   CHECK_THROWS_AS(parse_hosts({":3"}), Error);
+  CHECK(parse_nodes("2:8").nodes == 2);
+  CHECK(parse_nodes("2:8").ranks == 8);
+  CHECK(parse_nodes("2").ranks == 0);
+  CHECK(parse_nodes("2:8").loaders == 0);
+  CHECK(parse_nodes("2:8:4").loaders == 4);
+  for (const char* word : {"", "0:8", "a:8", "2:", "2:0", "2:8:", "2:8:1:1"}) CHECK_THROWS_AS(parse_nodes(word), Error);
   request.hosts.clear();
   request.trainers_given = true;
   CHECK_THROWS_WITH_AS(launch_line(request, kOpenMpi4), doctest::Contains("roles.trainers is 2, and --trainer-host"),
                        Error);
+}
+
+TEST_CASE("an agent of one's own reaches other hosts, whatever batch system is seen") {
+  LaunchRequest request = request_for(4);
+  CHECK_FALSE(has(line_of(request), "plm"));
+  request.agent = "/f/agent";
+  CHECK(has(line_of(request),
+            "--mca plm rsh --mca plm_rsh_agent /f/agent --mca plm_rsh_no_tree_spawn 1 --mca ras '^slurm'"));
+  CHECK(has(line_of(request, kOpenMpi5),
+            "--prtemca plm ssh --prtemca plm_ssh_agent /f/agent --prtemca plm_ssh_no_tree_spawn 1 "
+            "--prtemca ras '^slurm'"));
 }
 
 TEST_CASE("which mpirun it is") {
