@@ -150,6 +150,9 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
   write_index(table, out);
   std::printf("%s: %lld samples of %s, %.1f MB\n", without_controls(out).c_str(), static_cast<long long>(table.size()),
               without_controls(dataset.title()).c_str(), static_cast<double>(table.bytes().size()) / 1e6);
+  // A part of class folders looks like a whole.
+  if (dataset.local)
+    std::printf("  of what is on this node; dataset.local wants an index of all files, the same everywhere\n");
 }
 
 int index(const JobArguments& arguments, const IndexRequest& request) {

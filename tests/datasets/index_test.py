@@ -43,7 +43,7 @@ def test_some_of_the_files_are_here():
         folder = os.path.join(top, "photos")
         shutil.copytree(photos, folder)
         dataset = {"folder": folder, "index": "x.index", "local": True}
-        index(top, dataset)
+        assert "of what is on this node; dataset.local wants an index of all files" in index(top, dataset)
         shutil.rmtree(os.path.join(folder, sorted(os.listdir(folder))[1]))
         said = penstock("check", write_job(top, dataset))
         assert "16 of the samples are on this node's disks (dataset.local)" in said, said
