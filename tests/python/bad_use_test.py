@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
 
 import penstock
 from jobs import FULL, PENSTOCK, mpirun_words, run_tests, write_job
@@ -51,6 +52,11 @@ def test_wrong_jobs():
     two = raises(penstock.ConfigError, lambda: loader(tiny_job(batch_sise=3, pipeline=[{"CenterCorp": {}}])), "CenterCorp",
                  "batch_sise")
     assert "did you mean 'batch_size'" in str(two) and "did you mean 'CenterCrop'" in str(two)  # all mistakes at once
+
+
+def test_without_numpy():
+    with unittest.mock.patch.dict(sys.modules, {"numpy": None}):  # as where it is not installed
+        raises(penstock.UsageError, lambda: loader(tiny_job(), "train", output="numpy"), "NumPy", "pip install numpy")
 
 
 def test_a_mistyped_switch():
