@@ -4,8 +4,9 @@
 //   parse_hostfile(text, "hosts.txt")    // the same of a file
 //   hosts_text(hosts)                    // "a:8,b:16", for mpirun
 //
-// Pure, but for read_hostfile(). A host that stands twice is one with the sum of its slots.
-// Failure: Error(usage) that quotes what cannot be read.
+// Pure, but for read_hostfile(). A host that stands twice is one with the sum of its slots. Of what mpirun knows in a
+// file beside slots nothing is read.
+// Failure: Error(usage) that quotes what cannot be read, or names no host.
 #pragma once
 
 #include <string>

@@ -193,8 +193,11 @@ void Trainer::program_exited(int status) {
     receiver_.finish_program(true, "", 0);
     return;
   }
-  const std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_text(WTERMSIG(status))
-                                              : "exited with status " + std::to_string(WEXITSTATUS(status));
+  std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_text(WTERMSIG(status))
+                                        : "exited with status " + std::to_string(WEXITSTATUS(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) how += " (a shell's for: a command was not found)";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 126) how += " (a shell's for: a command cannot be executed)";
+  if (const std::string& told = receiver_.told_problem(); !told.empty()) how += ", having been told: " + told;
   // Our own drain speaks our exit codes, and has said what was wrong; for a user's program there is one: it failed.
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;

@@ -115,6 +115,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   std::function<void(const std::string&)> on_notice_;
   ReceiverShutdown& end() { return end_; }
 
+  const std::string& told_problem() const noexcept { return clients_.told_problem(); }
   void end_serving(const std::string& reason) { to_coordinator(EndServing{reason}); }
 
   // `connection`: of the client that asks, which is told of its own share as well.
@@ -536,6 +537,9 @@ void Receiver::finish_program(bool good, const std::string& problem, int exit_co
 }
 void Receiver::fail(const std::string& problem, int exit_code) {
   impl_->end().fail(problem, exit_code);
+}
+const std::string& Receiver::told_problem() const noexcept {
+  return impl_->told_problem();
 }
 void Receiver::end_serving(const std::string& reason) {
   impl_->end_serving(reason);
