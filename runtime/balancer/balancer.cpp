@@ -177,6 +177,7 @@ class Balancer::Impl {
     LoaderState* loader = loaders_.find(e.loader);
     if (loader == nullptr) return;
     loaders_.chunk_buffer_freed(*loader, e.receiver);
+    apart_.erase({e.receiver, e.loader});
     dispatch_loader(*loader);
   }
 
@@ -229,6 +230,7 @@ class Balancer::Impl {
     if (holder != nullptr) {
       LeaseKey live = e.lease;
       live.generation = chunk->generation;
+      if (live == e.lease) apart_.erase({stream->opened.receiver, holder->id});
       // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
       // made, even where the loader's own message is still on its way.
       if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = holder->id;
@@ -385,6 +387,8 @@ class Balancer::Impl {
         }
         ++hedges_;
         ++figures_[chunk.holder].hedged;
+      } else if (chunk.state == State::sent) {
+        apart_.insert({stream.opened.receiver, chunk.holder});
       }
       ++chunk.expiries;
       streams_.enqueue(stream, lease.step, lease.chunk, chunk);  // it keeps its lease until another loader takes it
@@ -437,6 +441,7 @@ class Balancer::Impl {
     figures_[id].speed = loader->speed.value();
     loaders_.remove(id);
     draining_.erase(id);
+    std::erase_if(apart_, [id](const auto& pair) { return pair.second == id; });
     for (const LeaseKey& lease : held) {
       if (is_remake(lease)) {
         remakes_.erase(lease);
@@ -527,8 +532,9 @@ class Balancer::Impl {
   void grant_remakes() {
     for (auto it = remakes_wanted_.begin(); it != remakes_wanted_.end();) {
       LeaseStreamState& stream = *streams_.find(it->first.stream);
-      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node,
-                                          [it](const LoaderState& l) { return l.id != it->second; });
+      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node, [&](const LoaderState& l) {
+        return l.id != it->second && !apart(stream, l);
+      });
       if (loader == nullptr) {
         ++it;
         continue;
@@ -589,9 +595,20 @@ class Balancer::Impl {
   }
 
   // Apart from room and quota: may this loader make this chunk?
-  static bool allowed(const ChunkState& chunk, const LoaderState& loader) {
+  bool allowed(const LeaseStreamState& stream, const ChunkState& chunk, const LoaderState& loader) const {
     if (chunk.state != State::waiting && chunk.holder == loader.id) return false;  // expired, and it has it already
-    return !failed_by(chunk, loader);
+    if (failed_by(chunk, loader)) return false;
+    if (!apart(stream, loader)) return true;
+    // Only where nobody else may make it: what is cut off may be another way than this one.
+    return std::none_of(loaders_.all().begin(), loaders_.all().end(), [&](const auto& item) {
+      const LoaderState& other = item.second;
+      const bool works = !other.stalled && !other.given_up && !other.draining;
+      return works && !failed_by(chunk, other) && !apart(stream, other);
+    });
+  }
+
+  bool apart(const LeaseStreamState& stream, const LoaderState& loader) const {
+    return !apart_.empty() && apart_.count({stream.opened.receiver, loader.id}) != 0;
   }
 
   void grant(LeaseStreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
@@ -623,7 +640,7 @@ class Balancer::Impl {
     for (const auto& [step, weight, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
       LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node,
-                                          [&chunk](const LoaderState& l) { return allowed(chunk, l); });
+                                          [&](const LoaderState& l) { return allowed(stream, chunk, l); });
       if (loader != nullptr) {
         grant(stream, step, index, chunk, *loader);
         return true;
@@ -638,7 +655,7 @@ class Balancer::Impl {
     if (!loaders_.admits(loader, stream.opened.receiver)) return false;
     for (const auto& [step, weight, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
-      if (!allowed(chunk, loader)) continue;
+      if (!allowed(stream, chunk, loader)) continue;
       grant(stream, step, index, chunk, loader);
       return true;
     }
@@ -691,7 +708,7 @@ class Balancer::Impl {
         for (const auto& [step, weight, index] : stream.waiting) {
           const ChunkState& chunk = *streams_.chunk(stream, step, index);
           for (const auto& [loader_id, loader] : loaders_.all()) {
-            if (loaders_.admits(loader, stream.opened.receiver) && allowed(chunk, loader)) {
+            if (loaders_.admits(loader, stream.opened.receiver) && allowed(stream, chunk, loader)) {
               pairs.push_back({&stream, step, index, loader_id});
             }
           }
@@ -734,7 +751,9 @@ class Balancer::Impl {
   std::map<LeaseKey, LoaderId> remakes_;         // granted, and to whom
   uint32_t remake_generation_ = 0;
   std::set<LoaderId> draining_;  // that have not been said to have drained
-  int64_t last_stall_ns_ = 0;    // 0: no loader ever stood still
+  // What this loader made for that receiver did not arrive in time, and nothing has since: they may not reach each other.
+  std::set<std::pair<ReceiverId, LoaderId>> apart_;
+  int64_t last_stall_ns_ = 0;  // 0: no loader ever stood still
   int64_t last_loss_ns_ = 0;
   std::string last_loss_;
   uint64_t grants_ = 0;

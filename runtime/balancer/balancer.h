@@ -43,7 +43,10 @@
 //   5. One grant in `remake_every`, where there are two loaders, is compared: when its chunk has been accepted, another
 //      loader makes it once more (a lease of its own, is_remake()), and the receiver compares. Nothing waits for it; it
 //      counts as a hedge.
-//   6. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
+//   6. Where a loader's made chunk was not accepted within lease_timeout, other loaders make what that receiver is still to
+//      get, until something of this loader arrives there, or no other one is left that may: the two may not reach each
+//      other, though both reach the owner.
+//   7. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
 // Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the old holder
 //   keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take (lease_times.h), 250 ms
 //   at least, where the budget for such hedges allows it: 2 % of all grants, 5 % while a loader stands still or was lost
