@@ -9,7 +9,8 @@
 //   end.ended(code, why);                                       // the last thing before it leaves
 //
 // Purpose: mpirun that goes on after a rank's death (--enable-recovery) exits 0 whatever happened.
-// On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true, "loads": true}, then {"end": code, "why": text}. A
+// On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true, "loads": true}, then
+//   {"end": code, "why": text, "mpi_ended": true}. A
 //   connection that closes without the last is a rank that was killed, or whose host is gone.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
 //   has at most 64 KiB. A rank says its token once: who says to be one that has is hung up on, and so is the oldest that
@@ -74,7 +75,8 @@ class EndReporter {
   static EndReporter from_environment();
 
   void running(bool loads);
-  void ended(int exit_code, const std::string& why);  // the first one counts
+  // The first one counts. `mpi_ended`: by MPI_Finalize, where MPI was begun.
+  void ended(int exit_code, const std::string& why, bool mpi_ended = true);
 
  private:
   void say(const std::string& line);

@@ -41,10 +41,11 @@ void JobOutcome::running(int rank, Nanoseconds now, bool loads) {
   last_change_ = now;
 }
 
-void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now) {
+void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended) {
   const auto it = ranks_.find(rank);
   if (it == ranks_.end() || it->second.exit_code || ended_from_outside_) return;
   it->second.exit_code = exit_code;
+  mpi_ended_ = mpi_ended_ && mpi_ended;
   it->second.why = why;
   hung_up(rank, now);
 }
@@ -78,7 +79,7 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   const auto gone = count([](const Rank& rank) { return rank.gone; });
   if (gone == spec_.ranks) {
     const bool one_by_one = rank_0_left_ && passed(*first_left_, kTogether_s, *rank_0_left_);
-    const double over_s = one_by_one || lost_a_rank() ? kOverAfterLoss_s : kOver_s;
+    const double over_s = one_by_one || lost_a_rank() || !mpi_ended_ ? kOverAfterLoss_s : kOver_s;
     return passed(last_change_, over_s, now) ? "all ranks have ended, and mpirun has not" : "";
   }
   // One that runs has met all others, also those that do not reach us.

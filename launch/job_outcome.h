@@ -13,8 +13,8 @@
 //         |                        '--rank 0 hung up--------^      |                    |
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,
 //            stuck after 5 s;                                         stuck                10 s later: stuck (2 s, if
-//            none was heard of,                                                            a rank was lost, or left)
-//            or none met the others:
+//            none was heard of,                                                            a rank was lost, or left,
+//            or none met the others:                                                       or left MPI as it was)
 //            stuck after their limits
 //
 //   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing. The others notice by silence and leave;
@@ -48,7 +48,8 @@ class JobOutcome {
   void began(int rank, const std::string& host, Nanoseconds now);
   // It is connected to all others. A loader has no program that would need the grace.
   void running(int rank, Nanoseconds now, bool loads = false);
-  void ended(int rank, int exit_code, const std::string& why, Nanoseconds now);
+  // `mpi_ended`: it called MPI_Finalize; mpirun waits in vain for one that has not.
+  void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
   void hung_up(int rank, Nanoseconds now);
 
   // Why those that are left have to be ended from outside; empty: they do not.
@@ -87,6 +88,7 @@ class JobOutcome {
   std::map<int, Rank> ranks_;
   std::vector<int> left_;  // in order
   bool ended_from_outside_ = false;
+  bool mpi_ended_ = true;
   Nanoseconds last_change_ = 0;
   std::optional<Nanoseconds> first_left_;
   std::optional<Nanoseconds> rank_0_left_;

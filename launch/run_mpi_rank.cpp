@@ -425,7 +425,7 @@ class RankOfJob {
         print_notice("the job is over, but MPI cannot end in good order: some ranks do not reach each other any more");
       }
       if (code_ == 0) code_ = jobs_code_;
-      if (request_.end != nullptr) request_.end->ended(code_, why_);
+      if (request_.end != nullptr) request_.end->ended(code_, why_, false);
       ::_exit(code_);
     }
     if (request_.end != nullptr) request_.end->ended(code_, why_);

@@ -75,6 +75,8 @@ class Balancer::Impl {
     return result;
   }
 
+  bool any_apart() const { return !apart_.empty(); }
+
   CostFigures cost() const {
     return {model_.samples(), model_.fixed_ns(), model_.ns_per_byte(), model_.ns_per_pixel()};
   }
@@ -772,6 +774,9 @@ Balancer& Balancer::operator=(Balancer&&) noexcept = default;
 
 std::vector<Action> Balancer::step(int64_t now_ns, const Event& event) {
   return impl_->step(now_ns, event);
+}
+bool Balancer::any_apart() const {
+  return impl_->any_apart();
 }
 std::map<LoaderId, Balancer::LoaderFigures> Balancer::figures() const {
   return impl_->figures();

@@ -222,6 +222,9 @@ class Balancer {
 
   std::vector<Action> step(int64_t now_ns, const Event& event);
 
+  // Does some loader seem not to reach some receiver, by invariant 6?
+  bool any_apart() const;
+
   // For reports: learned cost and speed.
   struct LoaderFigures {
     int64_t chunks = 0;

@@ -180,6 +180,7 @@ class Coordinator::Impl {
 
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
+  bool all_reach_each_other() const { return !balancer_.any_apart(); }
   std::string all_lost() const { return all_lost_; }
   Figures figures() const {
     Figures figures = figures_;
@@ -577,6 +578,9 @@ std::optional<Nanoseconds> Coordinator::idle_since() const {
 }
 std::vector<PeerId> Coordinator::living_loaders() const {
   return impl_->living_loaders();
+}
+bool Coordinator::all_reach_each_other() const {
+  return impl_->all_reach_each_other();
 }
 std::string Coordinator::all_lost() const {
   return impl_->all_lost();

@@ -220,6 +220,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LeaseStreamReady& m) { iterations_.ready(m); },
                    [&](const LeaseStreamFailed& m) { iterations_.failed(m); },
                    [&](const ReceiverDone& m) {
+                     if (coordinator_ && !coordinator_->all_reach_each_other()) end_.some_apart();
                      end_.program_done(peer, m, coordinator_ ? coordinator_->living_loaders() : std::vector<PeerId>{},
                                        clock_.now());
                    },

@@ -451,8 +451,10 @@ TEST_CASE("where what a loader made does not arrive, others make that receiver's
   step = 0;
   next_step(3010, 2);  // receiver 1 has both
   CHECK(lost.size() == 1);
+  CHECK(bench.balancer.any_apart());
 
   bench.at(3020, ChunkBufferFreed{0, 0});  // the lost one came after all
+  CHECK_FALSE(bench.balancer.any_apart());
   makers.clear();
   step = 5;
   next_step(3020, 1);

@@ -138,6 +138,10 @@ TEST_CASE("mpirun has ten seconds to end by itself, and two where it lost a rank
   CHECK(good.stuck(9 * kSecond) == "");
   CHECK(good.stuck(11 * kSecond) == "all ranks have ended, and mpirun has not");
 
+  JobOutcome apart = running_job();  // some ranks do not reach each other, so that MPI cannot end
+  for (int rank = 0; rank < 3; ++rank) apart.ended(rank, 0, "", 0, false);
+  CHECK(apart.stuck(3 * kSecond) == "all ranks have ended, and mpirun has not");
+
   JobOutcome lost = running_job();
   lost.hung_up(2, 0);
   for (int rank = 0; rank < 2; ++rank) lost.ended(rank, 0, "", kSecond);
