@@ -531,9 +531,14 @@ int run_launch_line(const LaunchLine& line) {
     if (answer == EndRequest::Answer::at_once) kill(pid, kEndAtOnce);
   };
   bool asked = false;  // to end; by a signal
+  std::optional<Nanoseconds> in_order_at;
   const auto ask = [&](int number) {
     asked = true;
-    if (number == SIGTERM && line.end_in_order && line.end_in_order()) return;
+    if (in_order_at && clock.now() - *in_order_at < EndRequest::kSameRequest) return;
+    if (number == SIGTERM && line.end_in_order && line.end_in_order()) {
+      in_order_at = clock.now();
+      return;
+    }
     interrupt(number);
   };
   const double wait_limit_s = line.grace_s + 8;  // from the first signal on

@@ -278,7 +278,8 @@ def test_receiver_gone_in_mid_epoch():
             time.sleep(0.05)
         said = running.said(1)
         assert "PeerLostError: the receiver of trainer 1 on host" in said, running.log()
-        assert "went away while the program waited for the next batch" in said, running.log()
+        # Epochs are short: it may have been between two of them.
+        assert re.search("went away while the program waited for the (next batch|beginning of an epoch)", said), running.log()
 
 
 def test_program_killed_or_failed():
