@@ -160,10 +160,11 @@ bool EndListener::read_line(Connection& connection, const std::string& line, Nan
   const nlohmann::json said = parse_json_or_nothing(line);
   if (!said.is_object()) return false;
   if (connection.rank < 0) return handshake(connection, said, now);
-  if (said.contains("running")) job_.running(connection.rank, now);
+  if (said.contains("running")) job_.running(connection.rank, now, said.value("loads", nlohmann::json()) == true);
   if (said.contains("end") && said["end"].is_number_integer()) {
     const bool with_cause = said.contains("why") && said["why"].is_string();
-    job_.ended(connection.rank, said["end"].get<int>(), with_cause ? said["why"].get<std::string>() : "", now);
+    job_.ended(connection.rank, said["end"].get<int>(), with_cause ? said["why"].get<std::string>() : "", now,
+               said.value("mpi_ended", nlohmann::json(true)) == true);
   }
   return true;
 }
@@ -198,12 +199,12 @@ EndReporter EndReporter::from_environment() {
   return reporter;
 }
 
-void EndReporter::running() {
-  say(json_text_replacing({{"running", true}}));
+void EndReporter::running(bool loads) {
+  say(json_text_replacing({{"running", true}, {"loads", loads}}));
 }
 
-void EndReporter::ended(int exit_code, const std::string& why) {
-  say(json_text_replacing({{"end", exit_code}, {"why", why.substr(0, kMostText / 16)}}));
+void EndReporter::ended(int exit_code, const std::string& why, bool mpi_ended) {
+  say(json_text_replacing({{"end", exit_code}, {"why", why.substr(0, kMostText / 16)}, {"mpi_ended", mpi_ended}}));
   fd_.reset();
 }
 

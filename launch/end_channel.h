@@ -5,11 +5,12 @@
 //   listener.collect_fds(fds); poll(...); listener.read(now);  listener.job().code();   // job_outcome.h
 //
 //   EndReporter end = EndReporter::from_environment();          // a rank, early in main
-//   end.running();                                              // all ranks are connected to each other
+//   end.running(loads);                                         // all ranks are connected to each other
 //   end.ended(code, why);                                       // the last thing before it leaves
 //
 // Purpose: mpirun that goes on after a rank's death (--enable-recovery) exits 0 whatever happened.
-// On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true}, then {"end": code, "why": text}. A
+// On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true, "loads": true}, then
+//   {"end": code, "why": text, "mpi_ended": true}. A
 //   connection that closes without the last is a rank that was killed, or whose host is gone.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
 //   has at most 64 KiB. A rank says its token once: who says to be one that has is hung up on, and so is the oldest that
@@ -45,6 +46,7 @@ class EndListener {
   const std::string& token() const noexcept { return token_; }
   void collect_fds(std::vector<pollfd>& fds) const;
   void read(Nanoseconds now);  // never waits
+  void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }
   const JobOutcome& job() const noexcept { return job_; }
 
  private:
@@ -72,8 +74,9 @@ class EndReporter {
   // Does nothing at all where the environment names no channel.
   static EndReporter from_environment();
 
-  void running();
-  void ended(int exit_code, const std::string& why);  // the first one counts
+  void running(bool loads);
+  // The first one counts. `mpi_ended`: by MPI_Finalize, where MPI was begun.
+  void ended(int exit_code, const std::string& why, bool mpi_ended = true);
 
  private:
   void say(const std::string& line);

@@ -1,8 +1,11 @@
 #include "launch/host_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "runtime/base/error.h"
@@ -18,10 +21,25 @@ int number_of(const std::string& text) {
   return failed == std::errc() && end == text.data() + text.size() && number > 0 ? number : 0;
 }
 
+constexpr const char* kHostfileRemedy =
+    "--hostfile and its like name a file as mpirun takes it: on each line a host, and after it slots=N where that is to "
+    "be said";
+
 int slots_of(const std::string& text, const std::string& where) {
   if (const int slots = number_of(text); slots > 0) return slots;
   throw Error(ErrorKind::usage, where + ": '" + text + "' is no number of ranks",
               "HOST:N on the command line, HOST slots=N in a file");
+}
+
+// What else comes here by mistake: overrides ("seed=3"), paths, options.
+void require_host_name(const std::string& host, const std::string& where) {
+  const bool plain = !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
+  });
+  if (plain && std::isalnum(static_cast<unsigned char>(host[0])) != 0) return;
+  throw Error(ErrorKind::usage, where + "'" + host + "' is no name of a host",
+              "letters, digits, '.', '-' and '_': node1:8,node2:8; an override stands before --host and its like, or "
+              "behind another option");
 }
 
 void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {
@@ -41,6 +59,7 @@ std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
     const size_t colon = word.find(':');
     const std::string host = word.substr(0, colon);
     if (host.empty()) throw Error(ErrorKind::usage, "'" + word + "' names no host", "node1:8,node2:8");
+    require_host_name(host, "");
     add(hosts, host, colon == std::string::npos ? 0 : slots_of(word.substr(colon + 1), "host '" + host + "'"));
   }
   return hosts;
@@ -67,23 +86,31 @@ std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    std::istringstream words(line.substr(0, line.find('#')));
+    const std::string where = name + ":" + std::to_string(number);
+    std::istringstream words(std::regex_replace(line.substr(0, line.find('#')), std::regex("[ \t]*=[ \t]*"), "="));
     std::string host;
     if (!(words >> host)) continue;
+    host = host.substr(0, host.find(':'));
+    require_host_name(host, where + ": ");
     int slots = 0;
     for (std::string word; words >> word;) {
-      if (word.starts_with("slots=")) slots = slots_of(word.substr(6), name + ":" + std::to_string(number));
+      if (word.starts_with("slots=")) slots = slots_of(word.substr(6), where);
     }
-    add(hosts, host.substr(0, host.find(':')), slots);
+    add(hosts, host, slots);
+  }
+  if (hosts.empty()) {
+    throw Error(ErrorKind::usage, "the host file '" + name + "' names no host", kHostfileRemedy);
   }
   return hosts;
 }
 
 std::vector<HostSlots> read_hostfile(const std::string& path) {
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
+    throw Error(ErrorKind::usage, "the host file '" + path + "' is a folder", kHostfileRemedy);
+  }
   std::ifstream file(path);
   if (!file) {
-    throw Error(ErrorKind::usage, system_error_text("cannot read the host file '" + path + "'"),
-                "--hostfile and its like name a file as mpirun takes it: a host on each line");
+    throw Error(ErrorKind::usage, system_error_text("cannot read the host file '" + path + "'"), kHostfileRemedy);
   }
   std::stringstream text;
   text << file.rdbuf();

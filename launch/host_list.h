@@ -6,8 +6,9 @@
 //   parse_nodes("2:8")                   // 2 nodes with 8 ranks each, where hosts have no names yet
 //   parse_nodes("2:8:4")                 // and 4 loaders beside them
 //
-// Pure, but for read_hostfile(). A host that stands twice is one with the sum of its slots.
-// Failure: Error(usage) that quotes what cannot be read.
+// Pure, but for read_hostfile(). A host that stands twice is one with the sum of its slots. Of what mpirun knows in a
+// file beside slots nothing is read.
+// Failure: Error(usage) that quotes what cannot be read, or names no host.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 #include "launch/job_outcome.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/base/error.h"
 
@@ -16,6 +17,10 @@ constexpr double kOver_s = 10;
 constexpr double kOverAfterLoss_s = 2;
 constexpr double kTogether_s = 1;  // ranks leave within this time, in a good end
 
+std::string whole_seconds(double seconds) {
+  return std::to_string(std::llround(seconds)) + " s";
+}
+
 bool passed(Nanoseconds since, double limit_s, Nanoseconds now) {
   return as_seconds(now - since) > limit_s;
 }
@@ -28,15 +33,19 @@ void JobOutcome::began(int rank, const std::string& host, Nanoseconds now) {
   last_change_ = now;
 }
 
-void JobOutcome::running(int rank, Nanoseconds now) {
-  if (const auto it = ranks_.find(rank); it != ranks_.end()) it->second.running = true;
+void JobOutcome::running(int rank, Nanoseconds now, bool loads) {
+  if (const auto it = ranks_.find(rank); it != ranks_.end()) {
+    it->second.running = true;
+    it->second.loads = loads;
+  }
   last_change_ = now;
 }
 
-void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now) {
+void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended) {
   const auto it = ranks_.find(rank);
-  if (it == ranks_.end() || it->second.exit_code) return;
+  if (it == ranks_.end() || it->second.exit_code || ended_from_outside_) return;
   it->second.exit_code = exit_code;
+  mpi_ended_ = mpi_ended_ && mpi_ended;
   it->second.why = why;
   hung_up(rank, now);
 }
@@ -52,18 +61,29 @@ void JobOutcome::hung_up(int rank, Nanoseconds now) {
 }
 
 std::string JobOutcome::stuck(Nanoseconds now) const {
-  if (!first_left_) return {};
+  if (ranks_.empty()) {
+    return passed(last_change_, spec_.begin_s, now) ? "no rank was heard of within " + whole_seconds(spec_.begin_s)
+                                                    : "";
+  }
+  if (!first_left_) {
+    if (!any_running() && !unheard().empty() && passed(last_change_, spec_.begin_s, now)) {
+      return unheard_text() + " not heard of within " + whole_seconds(spec_.begin_s) + ", while the others wait";
+    }
+    return !any_running() && passed(last_change_, spec_.meet_s, now)
+               ? "the ranks did not meet within " + whole_seconds(spec_.meet_s)
+               : "";
+  }
   const auto count = [this](auto of) {
     return std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& item) { return of(item.second); });
   };
   const auto gone = count([](const Rank& rank) { return rank.gone; });
   if (gone == spec_.ranks) {
     const bool one_by_one = rank_0_left_ && passed(*first_left_, kTogether_s, *rank_0_left_);
-    const double over_s = one_by_one || lost_a_rank() ? kOverAfterLoss_s : kOver_s;
+    const double over_s = one_by_one || lost_a_rank() || !mpi_ended_ ? kOverAfterLoss_s : kOver_s;
     return passed(last_change_, over_s, now) ? "all ranks have ended, and mpirun has not" : "";
   }
   // One that runs has met all others, also those that do not reach us.
-  if (count([](const Rank& rank) { return rank.running; }) == 0) {
+  if (!any_running()) {
     return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
   }
   if (!rank_0_left_) {
@@ -76,15 +96,39 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   // Who is left by a rank 0 that has said how the job ended was told so too, and gives its program the grace. Where it
   // is gone without a word they notice by silence, at the latest after twice lost_after_s.
   const bool told = ranks_.at(0).exit_code.has_value();
-  const double leaving_s = spec_.grace_s + (told ? kLeave_s : 2 * spec_.lost_after_s + kNotice_s);
+  const bool programs = count([](const Rank& rank) { return !rank.gone && !rank.loads; }) > 0;
+  const double leaving_s = (programs ? spec_.grace_s : 0) + (told ? kLeave_s : 2 * spec_.lost_after_s + kNotice_s);
   if (!passed(*rank_0_left_, leaving_s, now)) return {};
   const auto late = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& item) { return !item.second.gone; });
   if (late == ranks_.end()) return "all ranks that were heard of have ended, and mpirun has not";
   return name(late->first) + " is still there after rank 0 has left";
 }
 
+std::vector<int> JobOutcome::unheard() const {
+  std::vector<int> list;
+  for (int rank = 0; rank < spec_.ranks; ++rank) {
+    if (ranks_.count(rank) == 0) list.push_back(rank);
+  }
+  return list;
+}
+
+std::string JobOutcome::unheard_text() const {
+  const std::vector<int> list = unheard();
+  std::string text = "rank " + std::to_string(list.front());
+  if (list.size() > 1) text += " and " + std::to_string(list.size() - 1) + " more";
+  return text + (list.size() > 1 ? " were" : " was");
+}
+
 void JobOutcome::ended_from_outside(Nanoseconds now) {
-  for (const auto& [rank, _] : ranks_) hung_up(rank, now);
+  for (auto& [rank, one] : ranks_) {
+    one.silent = one.silent || !one.gone;
+    hung_up(rank, now);
+  }
+  ended_from_outside_ = true;
+}
+
+bool JobOutcome::any_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) { return item.second.running; });
 }
 
 bool JobOutcome::lost_a_rank() const {
@@ -114,8 +158,17 @@ std::vector<int> JobOutcome::killed() const {
   const bool complete = code() == 0;
   std::vector<int> list;
   for (const int rank : left_) {
-    const auto& said = ranks_.at(rank).exit_code;
-    if (!said || (complete && *said == lost)) list.push_back(rank);
+    const Rank& one = ranks_.at(rank);
+    if (!one.silent && (!one.exit_code || (complete && *one.exit_code == lost))) list.push_back(rank);
+  }
+  return list;
+}
+
+// While the job was starting they only waited for the others.
+std::vector<int> JobOutcome::silent() const {
+  std::vector<int> list;
+  for (const auto& [rank, one] : ranks_) {
+    if (one.silent && any_running()) list.push_back(rank);
   }
   return list;
 }
@@ -128,6 +181,7 @@ std::string JobOutcome::summary() const {
   std::string text;
   const auto* said = speaker();
   const std::vector<int> lost = killed();
+  const std::vector<int> ended = silent();
   if (code() != 0) {
     text = "the job failed with exit code " + std::to_string(code());
     if (said == nullptr) {
@@ -136,11 +190,15 @@ std::string JobOutcome::summary() const {
       text += ", says " + name(said->first);
       if (!said->second.why.empty()) text += ": " + said->second.why.substr(0, said->second.why.find('\n'));
     }
-  } else if (!lost.empty()) {
+    if (!any_running() && !unheard().empty()) text += "; " + unheard_text() + " never heard of";
+  } else if (!lost.empty() || !ended.empty()) {
     text = "the job is complete";
   }
   for (size_t i = 0; i < lost.size(); ++i) {
     text += (i == 0 ? "; killed, or cut off with its host: " : ", ") + name(lost[i]);
+  }
+  for (size_t i = 0; i < ended.size(); ++i) {
+    text += (i == 0 ? "; silent until it was ended (stopped, or cut off): " : ", ") + name(ended[i]);
   }
   return text;
 }

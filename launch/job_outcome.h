@@ -12,8 +12,10 @@
 //         |                        |                         |                    |
 //         |                        '--rank 0 hung up--------^      |                    |
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,
-//            stuck after 5 s                                          stuck                10 s later: stuck (2 s, if
-//                                                                                          a rank was lost, or left)
+//            stuck after 5 s;                                         stuck                10 s later: stuck (2 s, if
+//            none was heard of,                                                            a rank was lost, or left,
+//            or none met the others:                                                       or left MPI as it was)
+//            stuck after their limits
 //
 //   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing. The others notice by silence and leave;
 //   once they are all gone it has the time in which it would have noticed that, awake: then stuck.
@@ -36,19 +38,24 @@ class JobOutcome {
  public:
   struct Spec {
     int ranks = 1;
+    double begin_s = 60;       // until mpirun has started the first rank, and after it the others
+    double meet_s = 600;       // until a rank has met all others, which has limits of its own (mpi.start_timeout_s)
     double grace_s = 5;        // trainer.grace_s
     double lost_after_s = 10;  // balancer.lost_after_s: some ranks notice a loss by silence only
   };
   JobOutcome(const Spec& spec, Nanoseconds now) : spec_(spec), last_change_(now) {}
 
   void began(int rank, const std::string& host, Nanoseconds now);
-  void running(int rank, Nanoseconds now);  // it is connected to all others
-  void ended(int rank, int exit_code, const std::string& why, Nanoseconds now);
+  // It is connected to all others. A loader has no program that would need the grace.
+  void running(int rank, Nanoseconds now, bool loads = false);
+  // `mpi_ended`: it called MPI_Finalize; mpirun waits in vain for one that has not.
+  void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
   void hung_up(int rank, Nanoseconds now);
 
   // Why those that are left have to be ended from outside; empty: they do not.
   std::string stuck(Nanoseconds now) const;
-  // They were: a rank that has not left by then was cut off, for it would have been heard.
+  // They are being: what they still say is of that. One that the job was running without is silent, because it is
+  // stopped or cut off, for otherwise it would have been heard.
   void ended_from_outside(Nanoseconds now);
 
   bool any() const noexcept { return !ranks_.empty(); }
@@ -61,7 +68,9 @@ class JobOutcome {
   struct Rank {
     std::string host;
     bool running = false;
+    bool loads = false;
     bool gone = false;
+    bool silent = false;           // ended from outside
     std::optional<int> exit_code;  // its own word
     std::string why;
   };
@@ -69,11 +78,17 @@ class JobOutcome {
   const std::pair<const int, Rank>* speaker() const;
   std::string name(int rank) const;
   std::vector<int> killed() const;
+  std::vector<int> silent() const;
+  std::vector<int> unheard() const;  // that did not begin
+  std::string unheard_text() const;
   bool lost_a_rank() const;
+  bool any_running() const;
 
   Spec spec_;
   std::map<int, Rank> ranks_;
   std::vector<int> left_;  // in order
+  bool ended_from_outside_ = false;
+  bool mpi_ended_ = true;
   Nanoseconds last_change_ = 0;
   std::optional<Nanoseconds> first_left_;
   std::optional<Nanoseconds> rank_0_left_;

@@ -207,6 +207,7 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
   request.loader_threads = job.loader.threads;
   request.grace_s = job.trainer.grace_s;
   request.lost_after_s = job.balancer.lost_after_s;
+  request.start_timeout_s = job.mpi.start_timeout_s;
   request.cores = static_cast<int>(allowed_cores(false).size());
   request.root = ::geteuid() == 0;
   request.environment = current_environment();
@@ -284,20 +285,23 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   add_job_arguments(*command, *arguments);
   command->add_option("-n,--ranks", request->ranks, "ranks of the whole job, trainers and loaders")->check(positive());
   command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(positive());
-  command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',');
+  // What follows with a blank is an override, or the job.
+  command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',')->allow_extra_args(false);
   command->add_option("--hostfile", request->hostfile, "file of hosts");
   for (const auto& [role, hosts, what] : {std::tuple("trainer", &LaunchRequest::trainer_hosts, "train"),
                                           std::tuple("loader", &LaunchRequest::loader_hosts, "load")}) {
     const std::string name = std::string("--") + role + "-host";
-    CLI::Option* list = command
-                            ->add_option_function<std::vector<std::string>>(
-                                name,
-                                [request, hosts = hosts](const std::vector<std::string>& words) {
-                                  (*request).*hosts = parse_hosts(words);
-                                },
-                                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
-                            ->delimiter(',')
-                            ->type_name("HOST:N");
+    CLI::Option* list =
+        command
+            ->add_option_function<std::vector<std::string>>(
+                name,
+                [request, hosts = hosts](const std::vector<std::string>& words) {
+                  (*request).*hosts = parse_hosts(words);
+                },
+                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
+            ->delimiter(',')
+            ->allow_extra_args(false)
+            ->type_name("HOST:N");
     command
         ->add_option_function<std::string>(
             name + "file",

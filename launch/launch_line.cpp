@@ -344,6 +344,14 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
         "leave roles.trainers out of the job: it is for nodes that are all alike");
   }
   std::vector<HostSlots> loaders = request.loader_hosts;
+  const bool all_say =
+      std::all_of(loaders.begin(), loaders.end(), [](const HostSlots& host) { return host.slots > 0; });
+  if (request.loaders != 0 && all_say) {
+    throw Error(ErrorKind::usage,
+                "--loaders " + std::to_string(request.loaders) + " has no effect: " + hosts_text(loaders) +
+                    " says how many load on every host",
+                "leave --loaders out, or the numbers of those hosts that are to have as many");
+  }
   for (HostSlots& host : loaders) {
     if (host.slots == 0) host.slots = request.loaders;
     if (host.slots > 0) continue;
@@ -396,6 +404,7 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
   line.session_folder = request.session_folder;
   line.grace_s = std::max(request.grace_s, 0.0);
   line.lost_after_s = request.lost_after_s;
+  line.start_timeout_s = request.start_timeout_s;
   return line;
 }
 
@@ -434,6 +443,8 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
            signal_name(WTERMSIG(end.wait_status)) + (complete ? " afterwards" : ", and the job with it");
   } else if (job.any()) {
     text = job.summary();
+  } else if (end.ended_mpirun) {
+    text = "the job failed with exit code 5: mpirun started no rank that could be heard";
   }
   if (!text.empty() && end.oom_kills > 0) {
     text += "; on this host memory ran out and the kernel killed " + std::to_string(end.oom_kills) +
@@ -444,6 +455,18 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 }
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
+constexpr double kBeginHere_s = 60;   // for the first rank, where no other host is waited for
+
+// Whether that process was sent the signal, which it blocks.
+bool is_pending(pid_t pid, int number) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  const std::string key = "ShdPnd:";
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(key)) continue;
+    return (std::strtoull(line.c_str() + key.size(), nullptr, 16) >> (number - 1) & 1U) != 0;
+  }
+  return false;
+}
 
 int run_launch_line(const LaunchLine& line) {
   const char* const remedy = "set TMPDIR to a folder you may write to";
@@ -475,7 +498,9 @@ int run_launch_line(const LaunchLine& line) {
   std::optional<SignalFd> hang_up;
   if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
   const MonotonicClock clock;
-  EndListener ends({line.ranks, line.grace_s, line.lost_after_s}, line.remote, clock.now());
+  const double begin_s = line.remote ? line.start_timeout_s : std::min(line.start_timeout_s, kBeginHere_s);
+  EndListener ends({line.ranks, begin_s, 2 * line.start_timeout_s, line.grace_s, line.lost_after_s}, line.remote,
+                   clock.now());
   std::vector<std::string> argv = line.argv;
   // By their names alone: what a command line says, everybody on the machine can read.
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
@@ -514,6 +539,17 @@ int run_launch_line(const LaunchLine& line) {
     }
     if (answer == EndRequest::Answer::at_once) kill(pid, kEndAtOnce);
   };
+  bool asked = false;  // to end; by a signal
+  std::optional<Nanoseconds> in_order_at;
+  const auto ask = [&](int number) {
+    asked = true;
+    if (in_order_at && clock.now() - *in_order_at < EndRequest::kSameRequest) return;
+    if (number == SIGTERM && line.end_in_order && line.end_in_order()) {
+      in_order_at = clock.now();
+      return;
+    }
+    interrupt(number);
+  };
   const double wait_limit_s = line.grace_s + 8;  // from the first signal on
   std::optional<Nanoseconds> ends_by;
   bool killed = false;
@@ -540,22 +576,33 @@ int run_launch_line(const LaunchLine& line) {
     if (const std::string why = ends.job().stuck(clock.now()); !why.empty() && !killed) {
       killed = true;
       std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());
+      if (!ends.job().any()) {
+        std::fprintf(
+            stderr,
+            "  help: see what mpirun said; limits of this shell may be too small for it (ulimit -a), a host may "
+            "not answer or ask for a password, and every host must reach this one at %s\n",
+            ends.address().c_str());
+      }
       kill(pid, SIGKILL);
+      ends.ended_from_outside(clock.now());
+    }
+    // kill(1) of mpirun alone means the job. Where it was for the whole group, we have it too.
+    for (const int number : {SIGTERM, SIGINT}) {
+      if (!asked && is_pending(pid, number)) ask(number);
     }
     std::vector<pollfd> readable{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}};
     ends.collect_fds(readable);
     poll(readable.data(), readable.size(), ends_by ? 200 : 1000);
     ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
-      interrupt(arrived->signal);
+      ask(arrived->signal);
     }
     while (const auto arrived = signals.next()) {
       if (arrived->signal == SIGCHLD) continue;
-      if (arrived->signal == SIGTERM && line.end_in_order && line.end_in_order()) continue;
       if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
         kill(pid, arrived->signal);
       } else {
-        interrupt(arrived->signal);
+        ask(arrived->signal);
       }
     }
   }
@@ -572,8 +619,7 @@ int run_launch_line(const LaunchLine& line) {
   end_descendants(kEndOrphans_s);
   folder.release();
   ends.read(clock.now());
-  JobOutcome job = ends.job();
-  if (killed) job.ended_from_outside(clock.now());
+  const JobOutcome& job = ends.job();
   const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
   if (const std::string last = closing_line(end, job); !last.empty()) {
     std::fprintf(stderr, "penstock: %s\n", without_controls(last).c_str());

@@ -58,6 +58,7 @@ struct LaunchRequest {
   int loader_threads = 2;                // loader.threads
   double grace_s = 5;                    // trainer.grace_s
   double lost_after_s = 10;              // balancer.lost_after_s
+  double start_timeout_s = 300;          // mpi.start_timeout_s
   int ranks = 0;                         // -n, of the whole job; 0: by `loaders`
   int loaders = 0;                       // --loaders, per node; 0: as many as the cores of this node hold, one at least
   std::vector<std::string> hosts;        // --host
@@ -82,6 +83,7 @@ struct LaunchLine {
   std::string session_folder;
   double grace_s = 5;
   double lost_after_s = 10;
+  double start_timeout_s = 300;
   // Ends the job in good order where it can (true): what SIGTERM does before mpirun gets it, which would not wait for
   // its ranks. Empty: nothing can.
   std::function<bool()> end_in_order;
@@ -114,9 +116,10 @@ inline constexpr double kHelpersEnd_s = 12;  // what ranks' helpers take at most
 // Starts mpirun, passes SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this node's helpers
 // (the grace, at most), and removes the folder, which is made if missing. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the
 // ranks for an end in order, a second one after two seconds for an end at once (EndRequest in signals.h), whether they
-// came to this process alone or to its whole group. mpirun is killed, and this said, where it has not ended eight
-// seconds behind the grace, or where ranks are left that cannot end (JobOutcome::stuck). One line at the end says how the
-// job ended, unless it was well and with all ranks.
+// came to this process alone, to its whole group or, SIGTERM and SIGINT, to mpirun alone. mpirun is killed, and this
+// said, where it has not ended eight seconds behind the grace, where no rank was heard of within mpi.start_timeout_s (a
+// minute at most, where all are on this host), or where ranks are left that cannot end (JobOutcome::stuck). One line at
+// the end says how the job ended, unless it was well and with all ranks.
 int run_launch_line(const LaunchLine& line);
 
 }  // namespace penstock

@@ -40,8 +40,18 @@ int report(const std::vector<std::string>& files, const std::vector<std::string>
   return 0;
 }
 
+Replayed replay_of(const std::string& file) {
+  const std::string text = text_of_file(file);
+  try {
+    return replay_log(text);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::usage, "'" + file + "': " + error.message(),
+                "name a file that a run with balancer.log=FILE wrote, whole but for its end");
+  }
+}
+
 int replay(const std::string& file) {
-  const Replayed replayed = replay_log(text_of_file(file));
+  const Replayed replayed = replay_of(file);
   if (!replayed.difference.empty()) {
     throw Error(ErrorKind::runtime, "'" + file + "' replays to other decisions: " + replayed.difference,
                 "replay a log with the version of penstock that wrote it; with that one this is a defect");

@@ -15,6 +15,7 @@
 #include "launch/run_job.h"
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
 #include "runtime/client/attach.h"
 #include "runtime/embedded/embedded.h"
@@ -53,11 +54,19 @@ std::string own_command_line() {
 
 // Settings that all ranks must read alike, because each acts on its own: a rank that differs would be waited for, or
 // would cut messages into other pieces than its peers expect.
-nlohmann::json common_settings(const Job& job) {
-  return {{"roles.trainers", job.roles.trainers},
+nlohmann::json common_settings(const Job& job, bool serve) {
+  return {{"command", serve ? "penstock serve" : "penstock run"},
+          {"roles.trainers", job.roles.trainers},
           {"roles.ranks_per_replica", job.roles.ranks_per_replica},
           {"transport", static_cast<int>(job.transport)},
           {"mpi.max_message_bytes", job.mpi.max_message_bytes}};
+}
+
+// What decides the streams. Ranks that disagree would be found out late, or not at all: loaders do as trainers say.
+nlohmann::json stream_settings(const Job& job) {
+  nlohmann::json splits = nlohmann::json::object();
+  for (const auto& [name, split] : job.splits) splits[name] = canonical_json(resolve_split(job, name));
+  return splits;
 }
 
 // Whether these two have anything to say to each other: all talk to the coordinator, and trainers with loaders.
@@ -136,7 +145,7 @@ class RankOfJob {
       take_place();
       std::unique_ptr<Endpoint> endpoint = make_endpoint(job_, *session_, members_, self_, ring_);
       alike_ = false;
-      if (request_.end != nullptr) request_.end->running();
+      if (request_.end != nullptr) request_.end->running(me().role == Role::loader);
       if (me().role == Role::loader) {
         load(std::move(endpoint));
       } else {
@@ -160,22 +169,25 @@ class RankOfJob {
 
   // The role of each rank, by what all of them were told; refuses ranks that read another job.
   void take_role() {
-    const nlohmann::json common = common_settings(job_);
-    nlohmann::json mine{{"common", common}};
+    nlohmann::json mine{{"common", common_settings(job_, request_.serve)},
+                        {"streams", hash128(json_text(stream_settings(job_))).hex()}};
     if (request_.role) mine["role"] = static_cast<int>(*request_.role);
     std::vector<RankInfo> ranks;
     for (const MpiRankInfo& info : session_->world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
+    nlohmann::json first;
+    bool same_streams = true;
     size_t rank = 0;
     for (const std::string& text : session_->all_gather(json_text(mine))) {
       const auto other = parse_json(text);
+      if (rank == 0) first = other;
       if (other.contains("role")) ranks[rank].role = static_cast<Role>(other["role"].get<int>());
-      ++rank;
-      for (const auto& [key, value] : common.items()) {
-        if (other["common"][key] == value) continue;
-        throw Error(ErrorKind::config, "ranks read different job files: " + key + " differs",
-                    "make the same job file visible on every node");
+      for (const auto& [key, value] : first["common"].items()) {
+        if (other["common"][key] != value) refuse_difference(rank, key + " differs");
       }
+      same_streams = same_streams && other["streams"] == first["streams"];
+      ++rank;
     }
+    if (!same_streams) refuse_other_streams();
     if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& one) { return one.role.has_value(); })) {
       members_ = assign_roles(ranks, job_.roles.trainers);
       return;
@@ -188,6 +200,31 @@ class RankOfJob {
           "leave one of them out: roles.trainers is for nodes that are all alike");
     }
     if (members_[0].role != Role::trainer) refuse_order();
+  }
+
+  [[noreturn]] void refuse_difference(size_t rank, const std::string& what) {
+    met_by_all_ = true;
+    const std::vector<MpiRankInfo>& ranks = session_->world().ranks;
+    throw Error(ErrorKind::config,
+                "ranks were given different jobs: on rank " + std::to_string(rank) + " (host " + ranks[rank].host +
+                    ") and rank 0 (host " + ranks[0].host + ") " + what,
+                "make the same job file visible on every node, and give every part of the mpirun line the same command "
+                "and overrides");
+  }
+
+  // Collective: all ranks have seen that some differ.
+  [[noreturn]] void refuse_other_streams() {
+    const std::vector<std::string> texts = session_->all_gather(json_text(stream_settings(job_)));
+    size_t rank = 0;
+    while (texts[rank] == texts[0]) ++rank;
+    const auto here = parse_json(texts[rank]);
+    const auto there = parse_json(texts[0]);
+    for (const auto& [name, text] : here.items()) {
+      if (!there.contains(name)) refuse_difference(rank, "the splits differ: '" + name + "' is on the former alone");
+      const std::string difference = first_difference(text, there[name]);
+      if (!difference.empty()) refuse_difference(rank, "split '" + name + "' differs: " + difference);
+    }
+    refuse_difference(rank, "the splits differ: the latter has more of them");
   }
 
   // Collective, as everybody meets it.
@@ -304,6 +341,7 @@ class RankOfJob {
       options.coordination.loaders = ranks_with(Role::loader);
       options.coordination.receivers = ranks_with(Role::trainer);
       options.coordination.nodes = node_numbers();
+      options.coordination.serving = request_.serve;
     }
     return options;
   }
@@ -361,7 +399,7 @@ class RankOfJob {
       std::fprintf(stderr, "penstock: rank %d: %s\n", self_, problem.what());
     } else {
       leave_it_to_rank_0(self_);
-      std::fprintf(stderr, "penstock: %s\n", problem.what());
+      if (self_ == 0 || !met_by_all_) std::fprintf(stderr, "penstock: %s\n", problem.what());
     }
     all_alive_ = false;
     if (trainer_) trainer_->clean_up();
@@ -387,7 +425,7 @@ class RankOfJob {
         print_notice("the job is over, but MPI cannot end in good order: some ranks do not reach each other any more");
       }
       if (code_ == 0) code_ = jobs_code_;
-      if (request_.end != nullptr) request_.end->ended(code_, why_);
+      if (request_.end != nullptr) request_.end->ended(code_, why_, false);
       ::_exit(code_);
     }
     if (request_.end != nullptr) request_.end->ended(code_, why_);
@@ -411,6 +449,7 @@ class RankOfJob {
   std::unique_ptr<Loader> loader_;  // until MPI has ended: a send that is still under way reads its chunk buffers
   // Until the endpoints stand, all ranks meet the same mistakes of the job file: one complaint is enough.
   bool alike_ = true;
+  bool met_by_all_ = false;  // rank 0 surely complains, and the others need not
   bool all_alive_ = true;
   int code_ = 0;
   int jobs_code_ = 0;  // by the goodbye

@@ -67,6 +67,8 @@ std::string signal_text(int number) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
 }
 
+constexpr const char* kHavingBeenTold = ", having been told: ";
+
 int failure_code(int exit_code) {
   return exit_code != 0 ? exit_code : 1;
 }
@@ -83,7 +85,9 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
   receiver_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
     // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
     // this rank in between.
-    if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
+    // What the program was told it has said itself; the last line of `penstock launch --run` repeats it.
+    const std::string said = goodbye.reason.substr(0, goodbye.reason.find(kHavingBeenTold));
+    if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", said.c_str());
     ended_well_ = goodbye.good;
     if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
   });
@@ -193,8 +197,11 @@ void Trainer::program_exited(int status) {
     receiver_.finish_program(true, "", 0);
     return;
   }
-  const std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_text(WTERMSIG(status))
-                                              : "exited with status " + std::to_string(WEXITSTATUS(status));
+  std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_text(WTERMSIG(status))
+                                        : "exited with status " + std::to_string(WEXITSTATUS(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) how += " (a shell's for: a command was not found)";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 126) how += " (a shell's for: a command cannot be executed)";
+  if (const std::string& told = receiver_.told_problem(); !told.empty()) how += kHavingBeenTold + told;
   // Our own drain speaks our exit codes, and has said what was wrong; for a user's program there is one: it failed.
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;

@@ -78,6 +78,8 @@ class Balancer::Impl {
     return result;
   }
 
+  bool any_apart() const { return !apart_.empty(); }
+
   CostFigures cost(int32_t executor_class) const {
     const CostModel& model = finish_.model(executor_class);
     return {model.samples(), model.fixed_ns(), model.ns_per_byte(), model.ns_per_pixel()};
@@ -195,6 +197,7 @@ class Balancer::Impl {
     LoaderState* loader = loaders_.find(e.loader);
     if (loader == nullptr) return;
     loaders_.chunk_buffer_freed(*loader, e.receiver);
+    apart_.erase({e.receiver, e.loader});
     dispatch_loader(*loader);
   }
 
@@ -261,6 +264,7 @@ class Balancer::Impl {
     if (holder != nullptr) {
       LeaseKey live = e.lease;
       live.generation = chunk->generation;
+      if (live == e.lease) apart_.erase({stream->opened.receiver, holder->id});
       // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
       // made, even where the loader's own message is still on its way.
       if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = {holder->id, chunk->group};
@@ -454,6 +458,8 @@ class Balancer::Impl {
         }
         ++hedges_;
         ++figures_[chunk.holder].hedged;
+      } else if (chunk.state == State::sent) {
+        apart_.insert({stream.opened.receiver, chunk.holder});
       }
       ++chunk.expiries;
       streams_.enqueue(stream, lease.step, lease.chunk, chunk);  // it keeps its lease until another loader takes it
@@ -506,6 +512,7 @@ class Balancer::Impl {
     loaders_.remove(id);
     finish_.fleet_changed();
     draining_.erase(id);
+    std::erase_if(apart_, [id](const auto& pair) { return pair.second == id; });
     for (const LeaseKey& lease : held) {
       if (is_remake(lease)) {
         remakes_.erase(lease);
@@ -610,7 +617,9 @@ class Balancer::Impl {
       const ChunkState unknown;  // it is done, and nothing is kept of it
       LoaderState* loader = loaders_.best(
           stream.opened.receiver, stream.opened.node,
-          [&](const LoaderState& l) { return l.id != it->second.made_by && may_read(stream, it->second.group, l.id); },
+          [&](const LoaderState& l) {
+            return l.id != it->second.made_by && may_read(stream, it->second.group, l.id) && !apart(stream, l);
+          },
           [&](const LoaderState& l) { return finish_.finish_ns(l, stream, unknown, now_); });
       if (loader == nullptr) {
         ++it;
@@ -672,9 +681,20 @@ class Balancer::Impl {
   }
 
   // Apart from room and quota: may this loader make this chunk?
-  static bool allowed(const LeaseStreamState& stream, const ChunkState& chunk, const LoaderState& loader) {
+  bool allowed(const LeaseStreamState& stream, const ChunkState& chunk, const LoaderState& loader) const {
     if (chunk.state != State::waiting && chunk.holder == loader.id) return false;  // expired, and it has it already
-    return !failed_by(chunk, loader) && may_read(stream, chunk.group, loader.id);
+    if (failed_by(chunk, loader) || !may_read(stream, chunk.group, loader.id)) return false;
+    if (!apart(stream, loader)) return true;
+    // Only where nobody else may make it: what is cut off may be another way than this one.
+    return std::none_of(loaders_.all().begin(), loaders_.all().end(), [&](const auto& item) {
+      const LoaderState& other = item.second;
+      const bool works = !other.stalled && !other.given_up && !other.draining;
+      return works && !failed_by(chunk, other) && may_read(stream, chunk.group, other.id) && !apart(stream, other);
+    });
+  }
+
+  bool apart(const LeaseStreamState& stream, const LoaderState& loader) const {
+    return !apart_.empty() && apart_.count({stream.opened.receiver, loader.id}) != 0;
   }
 
   void grant(LeaseStreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
@@ -890,7 +910,9 @@ class Balancer::Impl {
   std::map<LeaseKey, LoaderId> remakes_;          // granted, and to whom
   uint32_t remake_generation_ = 0;
   std::set<LoaderId> draining_;  // that have not been said to have drained
-  int64_t last_stall_ns_ = 0;    // 0: no loader ever stood still
+  // What this loader made for that receiver did not arrive in time, and nothing has since: they may not reach each other.
+  std::set<std::pair<ReceiverId, LoaderId>> apart_;
+  int64_t last_stall_ns_ = 0;  // 0: no loader ever stood still
   int64_t last_loss_ns_ = 0;
   std::string last_loss_;
   uint64_t grants_ = 0;
@@ -909,6 +931,9 @@ Balancer& Balancer::operator=(Balancer&&) noexcept = default;
 
 std::vector<Action> Balancer::step(int64_t now_ns, const Event& event) {
   return impl_->step(now_ns, event);
+}
+bool Balancer::any_apart() const {
+  return impl_->any_apart();
 }
 std::map<LoaderId, Balancer::LoaderFigures> Balancer::figures() const {
   return impl_->figures();

@@ -45,8 +45,11 @@
 //   5. One grant in `remake_every`, where there are two loaders, is compared: when its chunk has been accepted, another
 //      loader makes it once more (a lease of its own, is_remake()), and the receiver compares. Nothing waits for it; it
 //      counts as a hedge.
-//   6. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
-//   7. Where loaders can read some of the samples only (SamplesHeld), a chunk is granted, hedged and compared among those
+//   6. Where a loader's made chunk was not accepted within lease_timeout, other loaders make what that receiver is still to
+//      get, until something of this loader arrives there, or no other one is left that may: the two may not reach each
+//      other, though both reach the owner.
+//   7. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
+//   8. Where loaders can read some of the samples only (SamplesHeld), a chunk is granted, hedged and compared among those
 //      that hold its group. While none of them lives it waits; all_lost_ns after the last loss its lease stream fails, if
 //      every living loader has said what it holds.
 // Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the old holder
@@ -236,6 +239,9 @@ class Balancer {
   Balancer& operator=(Balancer&&) noexcept;
 
   std::vector<Action> step(int64_t now_ns, const Event& event);
+
+  // Does some loader seem not to reach some receiver, by invariant 6?
+  bool any_apart() const;
 
   // For reports: learned cost and speed.
   struct LoaderFigures {

@@ -318,8 +318,8 @@ std::string log_first_line(const BalancerOptions& options) {
   return text_of(json) + "\n";
 }
 
-std::string log_lines(int64_t now_ns, const Event& event, const std::vector<Action>& actions) {
-  std::string lines = std::to_string(now_ns) + "\t" + to_json(event) + "\n";
+std::string log_lines(int64_t number, int64_t now_ns, const Event& event, const std::vector<Action>& actions) {
+  std::string lines = std::to_string(now_ns) + " " + std::to_string(number) + "\t" + to_json(event) + "\n";
   for (const Action& action : actions) lines += "\t" + to_json(action) + "\n";
   return lines;
 }
@@ -358,10 +358,17 @@ Replayed replay_log(const std::string& log_text) {
     for (i = 1; i < lines.size();) {
       const size_t tab = lines[i].find('\t');
       int64_t now = 0;
-      const auto number = std::from_chars(lines[i].data(), lines[i].data() + std::min(tab, lines[i].size()), now);
-      if (tab == 0 || tab == std::string_view::npos || number.ec != std::errc() ||
-          number.ptr != lines[i].data() + tab) {
+      int64_t number = events + 1;
+      const char* const end = lines[i].data() + std::min(tab, lines[i].size());
+      auto read = std::from_chars(lines[i].data(), end, now);
+      if (read.ec == std::errc() && read.ptr < end && *read.ptr == ' ')
+        read = std::from_chars(read.ptr + 1, end, number);
+      if (tab == 0 || tab == std::string_view::npos || read.ec != std::errc() || read.ptr != end) {
         throw Error(ErrorKind::usage, "balancer log: no time and event");
+      }
+      if (number != events + 1) {
+        throw Error(ErrorKind::usage, "balancer log: event " + std::to_string(number) + " follows event " +
+                                          std::to_string(events) + ", and what was between them is missing");
       }
       const std::vector<Action> actions = balancer.step(now, event_from_json(std::string(lines[i].substr(tab + 1))));
       const size_t event_line = i++;

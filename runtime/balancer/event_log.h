@@ -2,20 +2,22 @@
 //
 //   log << log_first_line(options);
 //   const std::vector<Action> actions = balancer.step(now, event);
-//   log << log_lines(now, event, actions);
+//   log << log_lines(++number, now, event, actions);
 //   ...
 //   const std::string difference = replay_log(whole_text).difference;   // declared in balancer.h
 //
 // Format: UTF-8 text, one record a line, each line ends with '\n', no line holds another newline.
 //   first line   the options:   {"penstock_balancer_log":4,"policy":"deadline","random_seed":0,
 //                                "lease_timeout_ns":..,"lost_after_ns":..,"max_attempts":..,"receivers":..}
-//   an event     <now in ns><TAB><JSON>    12000000<TAB>{"event":"loader_alive","loader":3}
+//   an event     <now in ns> <number><TAB><JSON>    12000000 7<TAB>{"event":"loader_alive","loader":3}
 //   its actions  <TAB><JSON>, in order, before the next event's line
 // Every JSON value is one object with the fields of the struct of balancer.h under their own names; "event" or "action"
 //   holds the struct's name in snake case (loader_joined, batch_buffer_reserved, give_up_loader). A lease is
 //   [lease stream, step, chunk, generation]. All numbers are integers. When reading, a missing field has the struct's
 //   default, so that later versions may add fields; an unknown event is an error. Bytes of a reason that are not UTF-8
 //   are written as U+FFFD.
+// Events count from 1, so that one which is missing is noticed even where nothing was decided by it; a log without
+//   numbers, as earlier versions wrote, is read all the same.
 // A log cut off anywhere is a valid log of what came before, once an incomplete last line is removed; the last event's
 //   actions may then be missing, and replay_log reports that as a difference at the last line.
 // Thread-safety: pure functions. Failure behaviour: Error(usage) names what cannot be read; replay_log adds the line.
@@ -30,7 +32,7 @@
 namespace penstock {
 
 std::string log_first_line(const BalancerOptions& options);
-std::string log_lines(int64_t now_ns, const Event& event, const std::vector<Action>& actions);
+std::string log_lines(int64_t number, int64_t now_ns, const Event& event, const std::vector<Action>& actions);
 BalancerOptions options_from_first_line(const std::string& line);
 
 }  // namespace penstock

@@ -6,7 +6,8 @@
 //   file.publish();                          // rename, and fsync of the folder
 //
 // A .part file that is not published is removed by the destructor; what a kill leaves is replaced by the next one.
-// Thread-safety: one thread. Failure: FileError naming the path, with what to do about a full disk.
+// A link or a device of that name is replaced, not written through: whoever lets users name it looks first.
+// Thread-safety: one thread. Failure: FileError naming the path (not the .part file), with what to do.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class AtomicFile {
 
  private:
   void flush();
-  [[noreturn]] void fail(const std::string& action, const std::string& path, int code) const;
+  [[noreturn]] void fail(const std::string& action, int code) const;
 
   std::string path_;
   std::string part_;

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -28,6 +29,30 @@ uint32_t text_checksum(std::string_view text) {
   throw Error(ErrorKind::config, "'" + path + "' " + why, remedy);
 }
 
+// The file to be written for `path`: where links lead.
+std::string follow_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::usage, "cannot save a state to '" + path + "': " + why, "name a file");
+  };
+  fs::path at = path;
+  for (int links = 0;; ++links) {
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(at, error);
+    if (status.type() == fs::file_type::directory) refuse("it is a folder");
+    if (status.type() == fs::file_type::none || status.type() == fs::file_type::not_found ||
+        status.type() == fs::file_type::regular) {
+      return at.string();  // where that cannot be seen, the writing says why
+    }
+    if (status.type() != fs::file_type::symlink) refuse("it is a device, a pipe or a socket");
+    if (links == kMostLinks) refuse("its links lead in a circle");
+    const fs::path target = fs::read_symlink(at, error);
+    if (error) return at.string();
+    at = target.is_absolute() ? target : at.parent_path() / target;
+  }
+}
+
 }  // namespace
 
 void save_state(const std::string& path, const std::string& json) {
@@ -42,7 +67,14 @@ void save_state(const std::string& path, const std::string& json) {
     throw Error(ErrorKind::usage, "save_state: the state has " + std::to_string(text.size()) + " bytes, more than " +
                                       std::to_string(kMaxStateFileBytes) + " that a file may have");
   }
-  write_new_file(path, std::as_bytes(std::span(text)));
+  const std::string file = follow_links(path);
+  try {
+    write_new_file(file, std::as_bytes(std::span(text)));
+  } catch (const FileError& error) {
+    if (file == path) throw;
+    throw FileError(error.code(), path, "cannot save a state to the link '" + path + "': " + error.message(),
+                    error.remedy());
+  }
 }
 
 std::string load_state(const std::string& path) {

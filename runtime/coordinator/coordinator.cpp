@@ -176,7 +176,14 @@ class Coordinator::Impl {
   void tick() {
     const Nanoseconds now = clock_.now();
     const bool stood_still = now - std::exchange(last_tick_ns_, now) > kLongPause;
-    if (!stood_still) apply(Tick{});
+    if (stood_still) return;
+    apply(Tick{});
+    // No lease stream may be open for days, and the next program would find nobody who reads for it.
+    if (!options_.serving || !joined_.empty() || losses_.empty() || !all_lost_.empty()) return;
+    const Nanoseconds since = now - losses_.back().at_ns;
+    if (since < balancer_options(options_).all_lost_ns) return;
+    all_lost_ = "no loader is left, and none joined within " + seconds(since) + "; the last one was " +
+                loader_name(losses_.back().loader, options_.embedded) + ", lost: " + losses_.back().reason;
   }
 
   bool resume() {
@@ -202,6 +209,7 @@ class Coordinator::Impl {
 
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
+  bool all_reach_each_other() const { return !balancer_.any_apart(); }
   std::string all_lost() const { return all_lost_; }
   nlohmann::json balance() const { return balance_report(balancer_, options_.nodes); }
   Figures figures() const {
@@ -574,7 +582,7 @@ class Coordinator::Impl {
   void apply(const Event& event) {
     const int64_t now = clock_.now();
     const std::vector<Action> actions = balancer_.step(now, event);
-    if (log_.is_open() && !(log_ << log_lines(now, event, actions) << std::flush)) {
+    if (log_.is_open() && !(log_ << log_lines(++logged_, now, event, actions) << std::flush)) {
       log_.close();  // a record of the job is not worth the job
       if (notice_) {
         notice_("cannot write the balancer's log '" + options_.balancer.log +
@@ -645,6 +653,7 @@ class Coordinator::Impl {
   const Notice notice_;
   Balancer balancer_;
   std::ofstream log_;
+  int64_t logged_ = 0;  // events
   // A loader is in one of these sets, or has not said hello yet:
   //
   //   joined --silent--> given up --LoaderHello of its next incarnation--> joined
@@ -698,6 +707,9 @@ std::optional<Nanoseconds> Coordinator::idle_since() const {
 }
 std::vector<PeerId> Coordinator::living_loaders() const {
   return impl_->living_loaders();
+}
+bool Coordinator::all_reach_each_other() const {
+  return impl_->all_reach_each_other();
 }
 std::string Coordinator::all_lost() const {
   return impl_->all_lost();

@@ -37,6 +37,7 @@ struct CoordinatorOptions {
   BalancerSpec balancer;
   int chunk_samples = 0;  // 0: chosen
   bool embedded = false;  // see BalancerOptions
+  bool serving = false;   // the job does not end with its programs
 };
 
 class Coordinator {
@@ -62,7 +63,10 @@ class Coordinator {
   std::optional<Nanoseconds> idle_since() const;
   // Loaders that have neither left nor been lost.
   std::vector<PeerId> living_loaders() const;
-  // Why lease streams failed for want of any loader; empty: none did.
+  // Did all that loaders made arrive where it was sent? Otherwise MPI may not be able to end in good order.
+  bool all_reach_each_other() const;
+  // Why lease streams failed for want of any loader, or would, where it is serving; empty: there are loaders, or nobody
+  // wants any.
   std::string all_lost() const;
   struct Figures {
     int64_t granted = 0;

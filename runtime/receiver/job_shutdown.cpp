@@ -8,8 +8,9 @@
 
 namespace penstock {
 namespace {
-constexpr Nanoseconds kReportTimeout = 10 * kSecond;
-}
+// A loader answers within milliseconds, unless it is stopped; its report is all that is lost without it.
+constexpr Nanoseconds kReportTimeout = 5 * kSecond;
+}  // namespace
 
 JobShutdown::JobShutdown(std::vector<PeerId> receivers, std::vector<PeerId> loaders, PeerId self, Send send)
     : receivers_(std::move(receivers)), loaders_(std::move(loaders)), self_(self), send_(std::move(send)) {}

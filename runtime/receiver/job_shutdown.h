@@ -31,6 +31,7 @@ class JobShutdown {
 
   void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
                     Nanoseconds now);
+  void some_apart() { all_alive_ = false; }
   void loader_report(PeerId peer, const LoaderReport& message);
   void fail(const std::string& problem, int exit_code);
   void peer_lost(PeerId peer);

@@ -116,6 +116,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   std::function<void(const std::string&)> on_notice_;
   ReceiverShutdown& end() { return end_; }
 
+  const std::string& told_problem() const noexcept { return clients_.told_problem(); }
   void end_serving(const std::string& reason) { to_coordinator(EndServing{reason}); }
 
   // `connection`: of the client that asks, which is told of its own share as well.
@@ -223,6 +224,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LeaseStreamReady& m) { iterations_.ready(m); },
                    [&](const LeaseStreamFailed& m) { iterations_.failed(m); },
                    [&](const ReceiverDone& m) {
+                     if (coordinator_ && !coordinator_->all_reach_each_other()) end_.some_apart();
                      end_.program_done(peer, m, coordinator_ ? coordinator_->living_loaders() : std::vector<PeerId>{},
                                        clock_.now());
                    },
@@ -540,6 +542,9 @@ void Receiver::finish_program(bool good, const std::string& problem, int exit_co
 }
 void Receiver::fail(const std::string& problem, int exit_code) {
   impl_->end().fail(problem, exit_code);
+}
+const std::string& Receiver::told_problem() const noexcept {
+  return impl_->told_problem();
 }
 void Receiver::end_serving(const std::string& reason) {
   impl_->end_serving(reason);

@@ -34,6 +34,10 @@ void ReceiverShutdown::program_done(PeerId peer, const ReceiverDone& message, co
   look();
 }
 
+void ReceiverShutdown::some_apart() {
+  if (job_shutdown_) job_shutdown_->some_apart();
+}
+
 void ReceiverShutdown::loader_report(PeerId peer, const LoaderReport& message) {
   if (!job_shutdown_) return;
   job_shutdown_->loader_report(peer, message);

@@ -138,8 +138,8 @@ class Joiner {
     StreamHash sum;
     for (const json& range : mine->value("ranges", json::array())) {
       ranges.push_back({range.at("epoch"), range.at("first_step"), range.at("end_step"), report});
-      sum.order += Sum128::from_hex(range.at("order_hash").get<std::string>());
-      sum.pixel += Sum128::from_hex(range.at("pixel_hash").get<std::string>());
+      sum.order += hash_in(report, range, "order_hash");
+      sum.pixel += hash_in(report, range, "pixel_hash");
     }
     if (sum.order.hex() != mine->at("order_hash") || sum.pixel.hex() != mine->at("pixel_hash")) {
       fail("in " + name(report) + " the hashes of trainer " + std::to_string(rank.value("trainer", 0)) +
@@ -151,6 +151,14 @@ class Joiner {
     part.epoch_steps = std::max(part.epoch_steps, mine->value("epoch_steps", int64_t{0}));
     part.arithmetic = mine->value("arithmetic", "exact");
     return joined(ranges);
+  }
+
+  Sum128 hash_in(size_t report, const json& range, const char* key) const {
+    try {
+      return Sum128::from_hex(range.at(key).get<std::string>());
+    } catch (const Error& error) {
+      fail("in " + name(report) + " " + key + " is " + error.message());
+    }
   }
 
   // Ranges that follow each other are one; those that overlap stay apart, and are complained of.

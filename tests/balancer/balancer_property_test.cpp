@@ -408,7 +408,7 @@ class World {
     ++totals_.events;
     auditor_->told(now_, event);
     const std::vector<Action> actions = balancer_->step(now_, event);
-    if (keep_log_) log_ += log_lines(now_, event, actions);
+    if (keep_log_) log_ += log_lines(++logged_, now_, event, actions);
     auditor_->decided(actions);
     for (const Action& action : actions) {
       if (const auto* a = std::get_if<Grant>(&action)) {
@@ -661,6 +661,7 @@ class World {
   int freezing_percent_ = 0;
   bool keep_log_ = false;
   std::string log_;
+  int64_t logged_ = 0;
   std::unique_ptr<Balancer> balancer_;
   std::unique_ptr<Auditor> auditor_;
   int64_t now_ = 0;

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -410,6 +411,65 @@ TEST_CASE("a made chunk that never arrives is made again elsewhere, with twice t
     bench.at(ms, ChunkProduced{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
   }
   CHECK(granted_at == std::vector<int64_t>{0, 3000, 9000, 21000});
+}
+
+TEST_CASE("where what a loader made does not arrive, others make that receiver's chunks until something does") {
+  Bench bench(short_times(2));
+  for (const LoaderId loader : {0, 1}) bench.at(0, LoaderJoined{loader, 4, 8, 0});
+  bench.at(0, stream(1, 0, 2, 20));
+  bench.at(0, stream(2, 1, 2, 20));
+  // What loader 0 makes for receiver 0 is lost on the way; all else arrives.
+  int64_t step = 0;
+  std::vector<Grant> lost;
+  std::vector<LoaderId> makers;  // of receiver 0's chunks
+  const auto next_step = [&](int64_t ms, LeaseStreamId id) {
+    std::vector<Grant> todo;
+    bench.at(ms, BatchBufferReserved{id, step});
+    todo = bench.grants;
+    REQUIRE(todo.size() == 2);
+    for (const Grant& grant : todo) {
+      if (id == 1) makers.push_back(grant.loader);
+      if (id == 1 && grant.loader == 0) {
+        bench.at(ms, ChunkProduced{0, grant.lease, kMs, 0, 0});
+        lost.push_back(grant);
+      } else {
+        bench.complete(ms, grant);
+      }
+    }
+  };
+  next_step(0, 1);
+  REQUIRE(makers.size() == 2);
+  CHECK(makers[0] != makers[1]);
+  bench.alive(3000, {0, 1});
+  bench.at(3000, Tick{});  // lease_timeout: loader 1 makes the one that was lost
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].loader == 1);
+  bench.complete(3001, bench.grants[0]);
+  makers.clear();
+  for (step = 1; step < 5; ++step) next_step(3000 + step, 1);
+  CHECK(makers == std::vector<LoaderId>(8, 1));
+  step = 0;
+  next_step(3010, 2);  // receiver 1 has both
+  CHECK(lost.size() == 1);
+  CHECK(bench.balancer.any_apart());
+
+  bench.at(3020, ChunkBufferFreed{0, 0});  // the lost one came after all
+  CHECK_FALSE(bench.balancer.any_apart());
+  makers.clear();
+  step = 5;
+  next_step(3020, 1);
+  const auto of_loader_0 = static_cast<size_t>(std::count(makers.begin(), makers.end(), 0));
+  CHECK(of_loader_0 > 0);
+  bench.alive(6020, {0, 1});
+  bench.at(6020, Tick{});
+  REQUIRE(bench.grants.size() == of_loader_0);
+  for (const Grant& grant : std::vector<Grant>(bench.grants)) bench.complete(6021, grant);
+  // Nobody else is left: what is cut off may be another way than this one.
+  bench.at(6030, LoaderLost{1, "killed"});
+  step = 6;
+  bench.at(6031, BatchBufferReserved{1, step});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[0].loader == 0);
 }
 
 TEST_CASE("a lost loader's chunks, made or not, wait again; accepted ones do not") {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -59,12 +60,16 @@ std::string sample_log() {
   options.all_lost_ns = 1100;
   Balancer balancer(options);
   std::string log = log_first_line(options);
-  const auto post = [&](int64_t now, const Event& event) { log += log_lines(now, event, balancer.step(now, event)); };
+  int64_t number = 0;
+  const auto post = [&](int64_t now, const Event& event) {
+    log += log_lines(++number, now, event, balancer.step(now, event));
+  };
   post(1, LoaderJoined{0, 2, 8, 0});
   post(2, LeaseStreamOpened{1, 0, 0, 0, 5, 3, 3});
   post(3, BatchBufferReserved{1, 0, {3, 1, 2}});
   post(4, ChunkProduced{0, {1, 0, 0, 1}, 5, 6, 7});
   post(5, ChunkFailed{0, {1, 0, 2, 1}, std::string("bytes that are no text: \xff\xfe")});
+  post(6, LoaderAlive{0});
   post(2000, Tick{});
   return log;
 }
@@ -86,6 +91,13 @@ TEST_CASE("a log replays to the same actions, and any change of it shows") {
   std::string missing = log;
   missing.erase(action, log.find('\n', action + 1) - action);
   CHECK_FALSE(replay_log(missing).difference.empty());
+
+  // An event by which nothing was decided, and a log of a version that did not count.
+  const size_t alive = log.find("\n6 6\t");
+  std::string fewer = log;
+  fewer.erase(alive, log.find('\n', alive + 1) - alive);
+  CHECK_THROWS_WITH_AS(replay_log(fewer), doctest::Contains("event 7 follows event 5"), Error);
+  CHECK(replay_log(std::regex_replace(log, std::regex("(^|\n)([0-9]+) [0-9]+\t"), "$1$2\t")).difference.empty());
 
   std::string more = log + "\t{\"action\":\"give_up_loader\"}\n";
   CHECK(replay_log(more).difference.find("the replay nothing") != std::string::npos);

@@ -47,6 +47,48 @@ TEST_CASE("what was saved is loaded, and replaces what was there") {
   CHECK_THROWS_AS((void)load_state(folder.path("not_there.state")), Error);
 }
 
+TEST_CASE("a link stays and what it leads to is replaced; what is no file is refused, by the name that was given") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("data.state");
+  const auto refusal = [&](const std::string& named) {
+    try {
+      save_state(named, kNew);
+      return std::string("no error");
+    } catch (const Error& error) {
+      CHECK_FALSE(error.remedy().empty());
+      CHECK(error.message().find(".part") == std::string::npos);
+      return error.message();
+    }
+  };
+  // Through two links, the second of which is relative and leads to nothing yet.
+  REQUIRE(::symlink("data.state", folder.path("second").c_str()) == 0);
+  REQUIRE(::symlink(folder.path("second").c_str(), folder.path("first").c_str()) == 0);
+  for (const std::string& json : {kOld, kNew}) {
+    save_state(folder.path("first"), json);
+    CHECK(load_state(path) == json);
+  }
+  struct stat status {};
+  for (const char* name : {"first", "second"}) {
+    REQUIRE(::lstat(folder.path(name).c_str(), &status) == 0);
+    CHECK(S_ISLNK(status.st_mode));
+  }
+  const std::string pipe = folder.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(refusal(pipe) == "cannot save a state to '" + pipe + "': it is a device, a pipe or a socket");
+  const std::string null = folder.path("null");
+  REQUIRE(::symlink("/dev/null", null.c_str()) == 0);
+  CHECK(refusal(null) == "cannot save a state to '" + null + "': it is a device, a pipe or a socket");
+  CHECK(refusal(folder.path("")).find("it is a folder") != std::string::npos);
+  const std::string circle = folder.path("circle");
+  REQUIRE(::symlink("circle", circle.c_str()) == 0);
+  CHECK(refusal(circle) == "cannot save a state to '" + circle + "': its links lead in a circle");
+  const std::string missing = folder.path("no/such/folder.state");
+  CHECK(refusal(missing) == "cannot create '" + missing + "': No such file or directory");
+  const std::string dangling = folder.path("dangling");
+  REQUIRE(::symlink(missing.c_str(), dangling.c_str()) == 0);
+  CHECK(refusal(dangling).find("cannot save a state to the link '" + dangling + "': cannot create '" + missing) == 0);
+}
+
 TEST_CASE("a file with any byte changed, or cut off anywhere, is refused by name") {
   const TemporaryFolder folder;
   const std::string path = folder.path("data.state");

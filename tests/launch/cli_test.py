@@ -441,6 +441,35 @@ def test_launch_prints_a_line_that_runs():
         assert result.returncode == 2 and wanted in result.stderr, result.stderr
 
 
+def test_hosts_end_where_overrides_begin():
+    alike = write_job(work.name, demo_photos(), trainers=None, name="no_roles.yaml")
+    said = penstock("launch", "--trainer-host", "a:1", "--loader-host", "b:1,c:1", "--loader-host", "d:1", alike, "seed=9")
+    assert said.returncode == 0 and "--host b:1,c:1,d:1" in said.stdout and said.stdout.count("seed=9") == 2, said
+    said = penstock("launch", "-n", "6", "--host", "a", "--host", "b", job, "seed=9")
+    assert said.returncode == 0 and "--host a:3,b:3" in said.stdout and said.stdout.strip().endswith("seed=9"), said
+    with open(os.path.join(work.name, "no_hosts"), "w") as file:
+        file.write("# nobody\n")
+    for words, what in ((["--loader-host=seed=9", "--trainer-host=a:1"], "'seed=9' is no name of a host"),
+                        (["--host=seed=9", "-n", "3"], "'seed=9' is no name of a host"),
+                        (["--hostfile", work.name, "-n", "3"], f"'{work.name}' is a folder"),
+                        (["--hostfile", file.name, "-n", "3"], f"'{file.name}' names no host")):
+        said = penstock("launch", job, *words)
+        assert said.returncode == 2 and what in said.stderr and "help: " in said.stderr, said
+
+
+def test_an_mpirun_that_starts_nothing():
+    # As it does where it runs out of descriptors, or waits for a host: it neither starts a rank nor ends.
+    silent = os.path.join(work.name, "mpirun")
+    with open(silent, "w") as file:
+        file.write("#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit 0\nexec sleep 100\n")
+    os.chmod(silent, 0o755)
+    begun = time.monotonic()
+    said = penstock("launch", "--run", job, "-n", "3", "--quiet", "--mpirun", silent, "mpi.start_timeout_s=1")
+    assert said.returncode == 5 and time.monotonic() - begun < 20, said
+    assert "no rank was heard of within 1 s; mpirun is ended\n  help: see what mpirun said; limits of this shell" in said.stderr, said
+    assert said.stderr.splitlines()[-1].startswith("penstock: the job failed with exit code 5: mpirun started no rank"), said
+
+
 def test_the_report_and_json():
     text = penstock("run", job)
     assert text.returncode == 0, text.stderr

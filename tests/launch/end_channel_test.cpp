@@ -58,12 +58,12 @@ TEST_CASE("ranks are heard, also through the second of two addresses, and progra
   ::setenv(kEndChannelVariable, ("192.0.2.1," + near.address()).c_str(), 1);
   ::setenv(kEndTokenVariable, near.token().c_str(), 1);
   EndReporter one = EndReporter::from_environment();
-  one.running();
+  one.running(true);
   one.ended(4, "broken \xff text");
   CHECK(hears(near, [](const JobOutcome& job) { return job.any() && job.code() == 4; }));
   CHECK(near.job().summary().find("broken") != std::string::npos);
 
-  zero.running();
+  zero.running(false);
   zero.ended(0, "");
   CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 0; }));
 }

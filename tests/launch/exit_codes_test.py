@@ -50,6 +50,8 @@ def test_1_where_a_program_is_not_found():
     for ranks in WAYS:
         result = go(ranks, program=["no-such-program", "x"])
         assert result.code == 1 and "cannot start 'no-such-program': No such file" in result.stderr, result.log
+        result = go(ranks, program=["sh", "-c", "no-such-command"])
+        assert result.code == 1 and "exited with status 127 (a shell's for: a command was not found)" in result.stderr, result.log
         result = go(ranks, program=[job])
         assert result.code == 1 and "Permission denied" in result.stderr, result.log
 
@@ -109,10 +111,38 @@ def test_3_config_once():
         assert result.code == 3 and "loader.memory_gb" in result.stderr, result.log
 
 
+def test_3_where_parts_of_the_line_disagree():
+    if len(WAYS) == 1:
+        return
+    other = os.path.join(work.name, "other.yaml")
+    with open(job) as file, open(other, "w") as out:
+        out.write(file.read().replace("batch_size: 16", "batch_size: 8"))
+    begin = [*mpirun_words(2), PENSTOCK, "run", job, "--quiet", ":", "-n", "1", PENSTOCK]
+    for part, what in ((["run", job, "seed=4"], "split 'train' differs: seed: 4 here, 3 there"),
+                       (["serve", job], "command differs"),
+                       (["run", other, "--quiet"], "batch_size: 8 here, 16 there"),
+                       (["run", job, "splits.train.dataset.folder=/nowhere"], "splits.train.dataset.folder")):
+        with no_leftovers() as env:
+            result = run([*begin, *part], 30, env=env)
+        assert result.returncode == 3 and what in result.stderr, (part, result.stderr)
+        assert result.stderr.count("ranks were given different jobs: on rank 2 ") == 1, (part, result.stderr)
+    # What decides nothing may differ.
+    with no_leftovers() as env:
+        result = run([*begin, "run", job, "--quiet", "loader.threads=1"], 60, env=env)
+    assert result.returncode == 0, result.stderr
+
+
 def test_4_dataset():
     for ranks in WAYS:
         result = go(ranks, overrides=["splits.train.dataset.folder=/nowhere"])
         assert result.code == 4 and "/nowhere" in result.stderr, result.log
+        assert result.stderr.count("/nowhere") == 1, result.log
+    if len(WAYS) > 1:  # launch's last line says trainer, status, and why
+        with no_leftovers() as env:
+            said = run([PENSTOCK, "launch", "--run", "-n", "3", job, "--quiet", "splits.train.dataset.folder=/nowhere"], 30,
+                       env=env)
+        last = said.stderr.splitlines()[-1]
+        assert said.returncode == 4 and "exited with status 4, having been told: rank 2 (loader): the dataset" in last, said
 
 
 def test_signals_reach_the_program():

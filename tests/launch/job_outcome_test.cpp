@@ -58,13 +58,67 @@ TEST_CASE("rank 0 speaks for all; without its word the first failure counts, and
   CHECK(without.summary().find("says rank 1 (host a): lost trainer 0;") != std::string::npos);
 }
 
+TEST_CASE("a job of which no rank is heard, or whose ranks do not meet, has a limit of its own") {
+  const JobOutcome::Spec spec{.ranks = 3, .begin_s = 60, .meet_s = 600};
+  JobOutcome none(spec, kSecond);
+  CHECK(none.stuck(60 * kSecond) == "");
+  CHECK(none.stuck(62 * kSecond) == "no rank was heard of within 60 s");
+  CHECK(none.code() == 5);
+
+  JobOutcome few(spec, 0);  // ranks that were killed before they could say anything, as far as launch can know
+  few.began(0, "a", kSecond);
+  CHECK(few.stuck(60 * kSecond) == "");
+  CHECK(few.stuck(62 * kSecond) == "rank 1 and 1 more were not heard of within 60 s, while the others wait");
+  few.began(1, "a", 2 * kSecond);
+  few.ended(0, 1, "MPI did not start", 3 * kSecond);
+  CHECK(few.summary() ==
+        "the job failed with exit code 1, says rank 0 (host a): MPI did not start; rank 2 was never heard of");
+
+  JobOutcome apart(spec, 0);
+  for (int rank = 0; rank < 3; ++rank) apart.began(rank, "b", 70 * kSecond);
+  CHECK(apart.stuck(669 * kSecond) == "");
+  CHECK(apart.stuck(671 * kSecond) == "the ranks did not meet within 600 s");
+  apart.running(2, 671 * kSecond);
+  CHECK(apart.stuck(kHour) == "");
+}
+
+TEST_CASE("a rank that was killed while the job was starting is named alone") {
+  JobOutcome job(kSpec, 0);
+  for (int rank = 0; rank < 3; ++rank) job.began(rank, "a", 0);
+  job.hung_up(2, kSecond);
+  CHECK(job.stuck(7 * kSecond) == "rank 2 (host a) left while the job was starting");
+  job.ended_from_outside(7 * kSecond);
+  job.ended(1, 5, "mpirun has ended", 8 * kSecond);  // for it was ended
+  job.hung_up(0, 8 * kSecond);
+  CHECK(job.code() == 5);
+  CHECK(
+      job.summary() ==
+      "the job failed with exit code 5: no rank said how it ended; killed, or cut off with its host: rank 2 (host a)");
+}
+
+TEST_CASE("a loader that is silent is given no program's grace, and is not called killed") {
+  JobOutcome job(kSpec, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    job.began(rank, "a", 0);
+    job.running(rank, 0, rank == 2);
+  }
+  job.ended(0, 0, "", kSecond);
+  CHECK(job.stuck(5 * kSecond) == "");  // rank 1 has a program
+  job.ended(1, 0, "", kSecond);
+  CHECK(job.stuck(3 * kSecond) == "");
+  CHECK(job.stuck(5 * kSecond) == "rank 2 (host a) is still there after rank 0 has left");
+  job.ended_from_outside(5 * kSecond);
+  CHECK(job.code() == 0);
+  CHECK(job.summary() == "the job is complete; silent until it was ended (stopped, or cut off): rank 2 (host a)");
+}
+
 TEST_CASE("a rank that leaves while the others wait in MPI_Init ends the job after a moment") {
   JobOutcome job(kSpec, 0);
-  job.began(1, "a", 0);
-  CHECK(job.stuck(kHour) == "");  // none has left: MPI's own limits count
-  job.ended(1, 3, "a bad job file", kHour);
-  CHECK(job.stuck(kHour + 4 * kSecond) == "");
-  CHECK(job.stuck(kHour + 6 * kSecond) == "rank 1 (host a) left while the job was starting");
+  for (int rank = 0; rank < 3; ++rank) job.began(rank, "a", 0);
+  CHECK(job.stuck(590 * kSecond) == "");  // none has left: MPI's own limits count
+  job.ended(1, 3, "a bad job file", 590 * kSecond);
+  CHECK(job.stuck(594 * kSecond) == "");
+  CHECK(job.stuck(596 * kSecond) == "rank 1 (host a) left while the job was starting");
 }
 
 TEST_CASE("where rank 0 is gone without a word, the others have the time that noticing and the grace take") {
@@ -83,6 +137,10 @@ TEST_CASE("mpirun has ten seconds to end by itself, and two where it lost a rank
   for (int rank = 0; rank < 3; ++rank) good.ended(rank, 0, "", 0);
   CHECK(good.stuck(9 * kSecond) == "");
   CHECK(good.stuck(11 * kSecond) == "all ranks have ended, and mpirun has not");
+
+  JobOutcome apart = running_job();  // some ranks do not reach each other, so that MPI cannot end
+  for (int rank = 0; rank < 3; ++rank) apart.ended(rank, 0, "", 0, false);
+  CHECK(apart.stuck(3 * kSecond) == "all ranks have ended, and mpirun has not");
 
   JobOutcome lost = running_job();
   lost.hung_up(2, 0);
@@ -105,7 +163,7 @@ TEST_CASE("a loader that could still say that it lost the others is named all th
   CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
 }
 
-TEST_CASE("a rank that was never heard to leave was cut off, when launch has ended what was there") {
+TEST_CASE("a rank that was never heard to leave was silent, when launch has ended what was there") {
   JobOutcome job = running_job();
   job.ended(0, 0, "", 0);
   job.ended(1, 0, "", 0);
@@ -113,7 +171,7 @@ TEST_CASE("a rank that was never heard to leave was cut off, when launch has end
   CHECK(job.summary() == "");
   job.ended_from_outside(9 * kSecond);
   CHECK(job.code() == 0);
-  CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
+  CHECK(job.summary() == "the job is complete; silent until it was ended (stopped, or cut off): rank 2 (host b)");
 }
 
 TEST_CASE("a rank 0 that stands is ended once the others have given it up and are gone") {

@@ -505,7 +505,7 @@ def test_trouble_of_disks():
 
         target = os.path.join(top, "p")
         result = subprocess.run([PENSTOCK, "pack", photos, target], capture_output=True, text=True, timeout=60, preexec_fn=small_disk)
-        assert result.returncode == 1 and f"cannot write '{target}/shard-00000.pack.part': File too large" in result.stderr, result.stderr
+        assert result.returncode == 1 and f"cannot write '{target}/shard-00000.pack': File too large" in result.stderr, result.stderr
         assert "make room" in result.stderr and os.listdir(target) == ["pack.state"], os.listdir(target)
         penstock("pack", photos, target)
         result = subprocess.run([PENSTOCK, "unpack", target, os.path.join(top, "files")], capture_output=True, text=True, timeout=60,

@@ -3,6 +3,7 @@ is missing or there twice is named. `penstock replay` decides as the run did."""
 
 import json
 import os
+import re
 import tempfile
 
 from jobs import PENSTOCK, demo_photos, run_job, run_tests, skip_without_mpirun, write_job
@@ -71,6 +72,13 @@ def test_what_is_no_report_is_refused():
             file.write(text)
         result = joined(path)
         assert result.returncode == 1 and "report" in result.stderr and "terminate" not in result.stderr, (text, result)
+    with open(whole) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(re.sub(r'"order_hash":"[0-9a-f]{32}"', '"order_hash":"zz"', text))
+    result = joined(path)
+    assert result.returncode == 1 and f"'{path}'" in result.stderr and "order_hash" in result.stderr, result
+    assert "help: " in result.stderr, result
     result = joined(os.path.join(work.name, "not_there.json"))
     assert result.returncode == 1 and "not_there.json" in result.stderr, result
 
@@ -84,8 +92,15 @@ def test_replay():
         file.write(text.replace('"deadline":0', '"deadline":7', 1))
     result = run([PENSTOCK, "replay", LOG + ".changed"], 30)
     assert result.returncode == 1 and "other decisions: line " in result.stderr, result
-    result = run([PENSTOCK, "replay", job], 30)
-    assert result.returncode == 2 and "line 1" in result.stderr, result
+    # Nothing was decided by a tick: its absence shows by the number alone.
+    lines = text.splitlines(keepends=True)
+    tick = next(i for i, line in enumerate(lines) if '"tick"' in line and not lines[i + 1].startswith("\t"))
+    with open(LOG + ".shorter", "w") as file:
+        file.writelines(lines[:tick] + lines[tick + 1:])
+    for path, what in ((LOG + ".shorter", "what was between them is missing"), (job, "line 1")):
+        result = run([PENSTOCK, "replay", path], 30)
+        assert result.returncode == 2 and what in result.stderr, result
+        assert f"'{path}'" in result.stderr and "help: " in result.stderr, result
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """`penstock serve` as its user meets it, in one process: what it says, how it ends, who finds it by which name."""
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import socket
 import tempfile
+import time
 
 from jobs import PENSTOCK, demo_photos, hashes_of, run_job, run_tests, write_job
-from leftovers import no_leftovers, run
+from leftovers import MARK, marked_processes, no_leftovers, run
 from trainers import Serving, outside, place, run_trainers
 
 CONSUME = os.path.join(os.environ["PENSTOCK_BUILD"], "consume")
@@ -16,6 +18,12 @@ work = tempfile.TemporaryDirectory(prefix="serve_test-")
 job = write_job(work.name, demo_photos())
 one = write_job(work.name, demo_photos(), trainers=1, name="one.yaml")
 HOST = socket.gethostname()
+
+
+def environment_of(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
+    return b""
 
 
 def attached(result, job_file=one, env=None, words=(), **more):
@@ -140,6 +148,24 @@ def test_launch_serve():
         assert process.wait(20) == 0
         out.seek(0)
         assert '"train"' in out.read()
+
+
+def test_it_ends_without_loaders():
+    # Nobody reads for the next program: no stream is open by which that would be noticed.
+    if shutil.which("mpirun") is None:
+        return
+    for waits_s, overrides in ((2, []), (4, ["balancer.on_all_lost=wait", "balancer.wait_s=4"])):
+        with no_leftovers(wait_s=8) as env, Serving(one, env, ranks=2, launch=True, overrides=overrides) as serving:
+            serving.wait_for("--stop")
+            attached(0, env=env, words=["--epochs=1"])
+            loader = [pid for pid in marked_processes(env[MARK]) if b"OMPI_COMM_WORLD_RANK=1\0" in environment_of(pid)]
+            begun = time.monotonic()
+            for pid in loader:  # with its helper
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            assert serving.process.wait(30) == 5, serving.text()
+            assert time.monotonic() - begun > waits_s, serving.text()
+            assert "no loader is left, and none joined within" in serving.text().splitlines()[-1], serving.text()
 
 
 if __name__ == "__main__":

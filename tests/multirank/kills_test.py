@@ -162,9 +162,9 @@ class Kills:
         heard = {}
         with open(log) as file:
             for line in file:
-                now, _, event = line.partition("\t")
+                moment, _, event = line.partition("\t")
                 if '"loader_lost"' in event:
-                    heard[json.loads(event)["loader"]] = int(now)
+                    heard[json.loads(event)["loader"]] = int(moment.split()[0])
         after = [(begun, begun + 2_000_000_000) for _, begun in killed]
         usual_ns = self.usual_ns.setdefault(way, [])
         usual_ns += [took for end, took in nexts if not any(begun <= end < until for begun, until in after)]

@@ -175,6 +175,10 @@ TEST_CASE("hosts that train and hosts that load: two parts of one line, the trai
   CHECK(parse_nodes("2:8:4").loaders == 4);
   for (const char* word : {"", "0:8", "a:8", "2:", "2:0", "2:8:", "2:8:1:1"}) CHECK_THROWS_AS(parse_nodes(word), Error);
   request.hosts.clear();
+  request.loaders = 3;
+  request.loader_hosts = parse_hosts({"b:2", "c:2"});
+  CHECK(has(usage_error(request), "--loaders 3 has no effect: b:2,c:2 says how many"));
+  request.hosts.clear();
   request.trainers_given = true;
   CHECK_THROWS_WITH_AS(launch_line(request, kOpenMpi4), doctest::Contains("roles.trainers is 2, and --trainer-host"),
                        Error);
@@ -189,6 +193,21 @@ TEST_CASE("an agent of one's own reaches other hosts, whatever batch system is s
   CHECK(has(line_of(request, kOpenMpi5),
             "--prtemca plm ssh --prtemca plm_ssh_agent /f/agent --prtemca plm_ssh_no_tree_spawn 1 "
             "--prtemca ras '^slurm'"));
+}
+
+TEST_CASE("lists of hosts: blanks as mpirun allows them, and what is no host is refused by name") {
+  CHECK(hosts_text(parse_hostfile("a slots = 2\nb\tslots =3 max_slots= 9\n c slots= 1 # slots=7\n", "f")) ==
+        "a:2,b:3,c:1");
+  CHECK(hosts_text(parse_hosts({"node-1.cluster_a:8", "10.0.0.7"})) == "node-1.cluster_a:8,10.0.0.7");
+  for (const char* word : {"seed=3", "a b:2", "/etc/hosts", "-n", "job.yaml/", "a;b", ".", "h\xc3\xa4user:1"}) {
+    CAPTURE(word);
+    CHECK_THROWS_WITH_AS((void)parse_hosts({word}), doctest::Contains("is no name of a host"), Error);
+  }
+  CHECK_THROWS_WITH_AS((void)parse_hostfile("a\nseed=3\n", "f"), doctest::Contains("f:2: 'seed=3' is no name"), Error);
+  CHECK_THROWS_WITH_AS((void)parse_hostfile("a slots = x\n", "f"), doctest::Contains("f:1: 'x' is no number"), Error);
+  CHECK_THROWS_WITH_AS((void)parse_hostfile("# nobody\n\n", "f"), doctest::Contains("'f' names no host"), Error);
+  CHECK_THROWS_WITH_AS((void)read_hostfile("/tmp"), doctest::Contains("'/tmp' is a folder"), Error);
+  CHECK_THROWS_WITH_AS((void)read_hostfile("/no/such"), doctest::Contains("No such file"), Error);
 }
 
 TEST_CASE("which mpirun it is") {
@@ -242,6 +261,8 @@ TEST_CASE("exit codes") {
 TEST_CASE("the last line tells the cause, where it was, and whether memory ran out") {
   JobOutcome job({.ranks = 2}, 0);
   CHECK(closing_line({.wait_status = 0, .host = "a"}, job) == "");  // mpirun has spoken: no rank began
+  CHECK(closing_line({.wait_status = SIGKILL, .ended_mpirun = true, .host = "a"}, job) ==
+        "the job failed with exit code 5: mpirun started no rank that could be heard");
   job.began(0, "a", 0);
   job.began(1, "b", 0);
   job.hung_up(1, 1);

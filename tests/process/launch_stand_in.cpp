@@ -57,7 +57,7 @@ int run(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 #endif
-  end.running();
+  end.running(false);
   int status = 0;
   if (rank == 0) {
     ProgramSpec spec;

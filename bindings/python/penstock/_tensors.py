@@ -14,6 +14,7 @@ Any thread may call; the tensors are meant for the CUDA stream that was current 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from typing import Any, Callable, Collection, Optional, Sequence
@@ -195,6 +196,11 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
     if output == "numpy":
         if pin_memory or device is not None:
             raise UsageError("pin_memory and device are torch's", 'use output="torch"')
+        try:
+            import numpy  # noqa: F401  the first batch would be late to say that it is missing
+        except ImportError as error:
+            raise UsageError(f"output is \"numpy\", and NumPy cannot be imported by {sys.executable}: {error}",
+                             "pip install numpy; or install torch, whose tensors are then the default") from None
         return Tensors((lambda array: array.numpy().copy(order="K")) if copy else (lambda array: array.numpy()), copy)
     if output != "torch":
         raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')

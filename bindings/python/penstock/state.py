@@ -19,7 +19,8 @@ def save_state(path: Union[str, os.PathLike], state: Mapping[str, Any]) -> None:
 
     After a crash, a kill or a full disk at any moment the file is the one that was there before or the new one, whole: it
     is written beside it, brought to the disk (fsync) and renamed. It has a checksum. Any rank may save, because a state is
-    the same on all of them; one is enough. RunError where it cannot be written, UsageError for what is no state.
+    the same on all of them; one is enough. Where `path` is a symbolic link, what it leads to is replaced. RunError where
+    it cannot be written, UsageError for what is no state, and for a folder, a device, a pipe or a socket as `path`.
     """
     _penstock.save_state(os.fspath(path), _job.state_text(state, "save_state"))
 
