@@ -577,11 +577,10 @@ int run_launch_line(const LaunchLine& line) {
       killed = true;
       std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());
       if (!ends.job().any()) {
-        std::fprintf(
-            stderr,
-            "  help: see what mpirun said; limits of this shell may be too small for it (ulimit -a), a host may "
-            "not answer or ask for a password, and every host must reach this one at %s\n",
-            ends.address().c_str());
+        const std::string hosts = "a host may not answer or ask for a password, and every host must reach this one at ";
+        std::fprintf(stderr,
+                     "  help: see what mpirun said; limits of this shell may be too small for it (ulimit -a)%s\n",
+                     line.remote ? ("; " + hosts + ends.address()).c_str() : "");
       }
       kill(pid, SIGKILL);
       ends.ended_from_outside(clock.now());

@@ -13,6 +13,7 @@ Any thread may call; the tensors are meant for the CUDA stream that was current 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
@@ -196,11 +197,10 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
     if output == "numpy":
         if pin_memory or device is not None:
             raise UsageError("pin_memory and device are torch's", 'use output="torch"')
-        try:
-            import numpy  # noqa: F401  the first batch would be late to say that it is missing
-        except ImportError as error:
-            raise UsageError(f"output is \"numpy\", and NumPy cannot be imported by {sys.executable}: {error}",
-                             "pip install numpy; or install torch, whose tensors are then the default") from None
+        # The first batch would be late to say so. Not imported here: Ctrl-C in the middle of that leaves half a module.
+        if importlib.util.find_spec("numpy") is None:
+            raise UsageError(f'output is "numpy", and {sys.executable} has no NumPy',
+                             "pip install numpy; or install torch, whose tensors are then the default")
         return Tensors((lambda array: array.numpy().copy(order="K")) if copy else (lambda array: array.numpy()), copy)
     if output != "torch":
         raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
@@ -240,6 +240,4 @@ def _check_gpu(device: Any, target: Any, gpus: int) -> None:
 
 
 def has_torch() -> bool:
-    import importlib.util
-    import sys
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
