@@ -22,7 +22,8 @@ int number_of(const std::string& text) {
 }
 
 constexpr const char* kHostfileRemedy =
-    "--hostfile and its like name a file as mpirun takes it: on each line a host, and after it slots=N where that is to "
+    "--hostfile and its like name a file as mpirun takes it: on each line a host, and after it slots=N where that is "
+    "to "
     "be said";
 
 int slots_of(const std::string& text, const std::string& where) {

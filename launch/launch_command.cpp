@@ -291,17 +291,16 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   for (const auto& [role, hosts, what] : {std::tuple("trainer", &LaunchRequest::trainer_hosts, "train"),
                                           std::tuple("loader", &LaunchRequest::loader_hosts, "load")}) {
     const std::string name = std::string("--") + role + "-host";
-    CLI::Option* list =
-        command
-            ->add_option_function<std::vector<std::string>>(
-                name,
-                [request, hosts = hosts](const std::vector<std::string>& words) {
-                  (*request).*hosts = parse_hosts(words);
-                },
-                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
-            ->delimiter(',')
-            ->allow_extra_args(false)
-            ->type_name("HOST:N");
+    CLI::Option* list = command
+                            ->add_option_function<std::vector<std::string>>(
+                                name,
+                                [request, hosts = hosts](const std::vector<std::string>& words) {
+                                  (*request).*hosts = parse_hosts(words);
+                                },
+                                std::string("hosts and how many ranks ") + what + " there, as a:8,b:8")
+                            ->delimiter(',')
+                            ->allow_extra_args(false)
+                            ->type_name("HOST:N");
     command
         ->add_option_function<std::string>(
             name + "file",

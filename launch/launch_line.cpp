@@ -455,7 +455,7 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 }
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
-constexpr double kBeginHere_s = 60;   // for the first rank, where no other host is waited for
+constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
 
 // Whether that process was sent the signal, which it blocks.
 bool is_pending(pid_t pid, int number) {

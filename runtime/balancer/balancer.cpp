@@ -735,8 +735,10 @@ class Balancer::Impl {
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) {
     constexpr int64_t kLongest_ns = 1'000'000'000;
     if (now_ - stream.moved_ns >= kLongest_ns || has_history(chunk)) return 0;
-    const std::function<bool(LoaderId)> can_read = [&](LoaderId id) { return may_read(stream, chunk.group, id); };
-    return finish_.left_to_others(loader, stream, chunk, {loaders_, streams_, can_read}, now_);
+    const std::function<bool(LoaderId)> may_make = [&](LoaderId id) {
+      return may_read(stream, chunk.group, id) && apart_.count({stream.opened.receiver, id}) == 0;
+    };
+    return finish_.left_to_others(loader, stream, chunk, {loaders_, streams_, may_make}, now_);
   }
 
   // The lease stream's most urgent chunk that some loader admits.

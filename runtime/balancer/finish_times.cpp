@@ -75,7 +75,7 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
   if (supply.at_ns >= 0 && now_ns - supply.at_ns < kFresh_ns) return supply;
   supply = {now_ns, 0, INT64_MAX};
   for (const auto& [id, loader] : others.loaders.all()) {
-    if (loader.slow || !loader.usable() || !others.can_read(id)) continue;
+    if (loader.slow || !loader.usable() || !others.may_make(id)) continue;
     const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work_ns(loader, stream, first)));
     if (!is_near(loader, stream, own_ns, now_ns)) continue;
     supply.chunks_per_ns +=

@@ -3,7 +3,7 @@
 //   FinishTimes times;
 //   times.produced(loader, stream, event, granted_ns, now);   // what chunks cost, and how fast the loader is
 //   const int64_t ns = times.finish_ns(loader, stream, chunk, now);
-//   const int64_t leave = times.left_to_others(loader, stream, chunk, {loaders, streams, can_read}, now);
+//   const int64_t leave = times.left_to_others(loader, stream, chunk, {loaders, streams, may_make}, now);
 //
 // The estimate: ready + work / speed + link.
 //   ready   until one of the loader's executors is free (LoaderState::ready_ns)
@@ -58,7 +58,7 @@ class FinishTimes {
   struct Others {
     const LoaderRegistry& loaders;
     const LeaseStreamRegistry& streams;
-    const std::function<bool(LoaderId)>& can_read;  // the chunk's samples
+    const std::function<bool(LoaderId)>& may_make;  // it can read the samples, and reach the receiver
   };
   // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader should take.
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
