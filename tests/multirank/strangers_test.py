@@ -45,7 +45,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_N
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 work = tempfile.TemporaryDirectory(prefix="strangers_test-")
 job = write_job(work.name, demo_photos())
-SPLIT = ["splits.train.batch_size=4", "loader.chunk_samples=2"]
+# Without read_ahead: its ring opens whenever the first read has to wait, on a busy machine in the middle of the attack.
+SPLIT = ["splits.train.batch_size=4", "loader.chunk_samples=2", "loader.read_ahead=0"]
 MESSAGES = 500_000 if FULL else 12_000  # to each of the two jobs, at least
 EPOCHS, PACE_MS = (250 if FULL else 30), 30  # ten steps each: the job outlasts the attack on a busy machine too
 MOST_FDS = 256
