@@ -5,9 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "launch/batch_nodes.h"
@@ -21,6 +19,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/client/attach.h"
 #include "runtime/job/job.h"
+#include "runtime/job/job_reader.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
 #include "runtime/process/session_folder.h"
@@ -109,14 +108,6 @@ std::string cluster_name(const Job& job) {
   return name.empty() ? "penstock" : name;
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw Error(ErrorKind::config, system_error_text("cannot read '" + path + "'"));
-  return text.str();
-}
-
 std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest request, const std::string& mpirun) {
   namespace fs = std::filesystem;
   LaunchFile file;
@@ -140,7 +131,7 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   }
   if (cluster.file == "k8s") {
     file.job = fs::absolute(request.job).lexically_normal();
-    file.job_text = text_of(file.job);
+    file.job_text = read_job_file(file.job);
     if (file.image.empty()) {
       throw Error(ErrorKind::usage, "pods need an image", "--image REGISTRY/NAME: see penstock launch --docker");
     }

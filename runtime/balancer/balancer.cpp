@@ -287,10 +287,11 @@ class Balancer::Impl {
     changed = end_pauses() || changed;
     changed = end_rests() || changed;
     changed = expire_leases() || changed;
-    std::vector<LoaderId> other_speed;
-    finish_.update_slow(loaders_, other_speed);
-    if (!other_speed.empty()) finish_.fleet_changed();
-    changed = changed || !other_speed.empty() || std::exchange(left_to_others_, false);
+    if (finish_.update_slow(loaders_)) {
+      finish_.fleet_changed();
+      changed = true;
+    }
+    changed = std::exchange(left_to_others_, false) || changed;
     if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.all_lost_ns) {
       while (!streams_.all().empty()) {
         fail(streams_.all().begin()->second, "no loader is left, and none joined within " +
@@ -735,6 +736,7 @@ class Balancer::Impl {
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) {
     constexpr int64_t kLongest_ns = 1'000'000'000;
     if (now_ - stream.moved_ns >= kLongest_ns || has_history(chunk)) return 0;
+    if (finish_.pulls(loader, stream, chunk, now_)) return 0;  // asked with every grant
     const std::function<bool(LoaderId)> may_make = [&](LoaderId id) {
       return may_read(stream, chunk.group, id) && apart_.count({stream.opened.receiver, id}) == 0;
     };
@@ -815,7 +817,6 @@ class Balancer::Impl {
   static void note_figures(LoaderFigures& figures, const LoaderState& loader) {
     figures.speed = loader.speed.value();
     figures.slow = loader.slow;
-    figures.executor_class = loader.executor_class;
   }
 
   void dispatch_lease_stream(LeaseStreamState& stream) {

@@ -251,7 +251,6 @@ class Balancer {
     int64_t hedged = 0;     // of those, late by what leases usually take: work that may be done twice
     double speed = 1;       // of one of its executors, relative to its class's mean cost; greater is faster
     bool slow = false;      // less than a third of its class's median speed
-    int32_t executor_class = 0;
   };
   std::map<LoaderId, LoaderFigures> figures() const;
 

@@ -91,10 +91,13 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
   return supply;
 }
 
+bool FinishTimes::pulls(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
+                        int64_t now_ns) const {
+  return !loader.slow && is_near(loader, stream, loader.at_its_speed_ns(work_ns(loader, stream, first)), now_ns);
+}
+
 int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
                                     const Others& others, int64_t now_ns) {
-  const int64_t own_ns = loader.at_its_speed_ns(work_ns(loader, stream, first));
-  if (!loader.slow && is_near(loader, stream, own_ns, now_ns)) return 0;
   const Supply& supply = near_supply(stream, first, others, now_ns);  // of which the loader is none
   if (supply.chunks_per_ns == 0) return 0;
   const int64_t finish = finish_ns(loader, stream, first, now_ns);
@@ -104,7 +107,7 @@ int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStream
   return static_cast<int64_t>(std::ceil(static_cast<double>(finish - supply.least_ns) * supply.chunks_per_ns));
 }
 
-void FinishTimes::update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& changed) const {
+bool FinishTimes::update_slow(LoaderRegistry& loaders) const {
   std::array<std::vector<double>, kClasses> speeds;
   for (const auto& [id, loader] : loaders.all()) {
     if (loader.speed.samples() >= kFewestSamples) {
@@ -118,6 +121,7 @@ void FinishTimes::update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& ch
     std::nth_element(speeds[c].begin(), middle, speeds[c].end());
     medians[c] = *middle;
   }
+  bool changed = false;
   for (const auto& [id, known] : loaders.all()) {
     LoaderState& loader = *loaders.find(id);
     const double median = medians[index_of(loader.executor_class)];
@@ -126,8 +130,9 @@ void FinishTimes::update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& ch
     if (slow == loader.slow) continue;
     loader.slow = slow;
     loaders.refresh(loader);
-    changed.push_back(id);
+    changed = true;
   }
+  return changed;
 }
 
 }  // namespace penstock

@@ -60,14 +60,17 @@ class FinishTimes {
     const LeaseStreamRegistry& streams;
     const std::function<bool(LoaderId)>& may_make;  // it can read the samples, and reach the receiver
   };
-  // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader should take.
+  // Near and not slow: it takes whatever comes next.
+  bool pulls(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first, int64_t now_ns) const;
+  // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader, which does
+  // not pull, should take.
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
                          const Others& others, int64_t now_ns);
   // After loaders or lease streams have come or gone, or loaders are usable or slow that were not.
   void fleet_changed() { supplies_.clear(); }
 
-  // True: some loader became slow, or is no longer. `changed` lists them.
-  void update_slow(LoaderRegistry& loaders, std::vector<LoaderId>& changed) const;
+  // True: some loader became slow, or is no longer.
+  bool update_slow(LoaderRegistry& loaders) const;
 
   LinkCosts links;
 

@@ -46,8 +46,9 @@ std::map<std::string, std::string> job_environment() {
   return out;
 }
 
-ReadJob parse_with_origins(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
-                           const std::map<std::string, std::string>& environment) {
+JobWithOrigins parse_with_origins(const std::string& text, const std::string& path,
+                                  const std::vector<std::string>& overrides,
+                                  const std::map<std::string, std::string>& environment) {
   const SourceText file(SourceText::Kind::file, path, text);
   Complaints complaints;
   Overlay overlay(complaints);
@@ -55,7 +56,7 @@ ReadJob parse_with_origins(const std::string& text, const std::string& path, con
   const bool readable = parse_yaml(file, 0, complaints, root);
   overlay.add_environment(environment);
   for (const std::string& assignment : overrides) overlay.add_override(assignment);
-  ReadJob out;
+  JobWithOrigins out;
   out.job.path = path;
   // A file that is no YAML would only give "missing key" for everything.
   if (readable) {

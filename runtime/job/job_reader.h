@@ -47,12 +47,13 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
 bool valid_split_name(const std::string& name);
 
 // One job with the origins of its values: what load_job and show_job have in common.
-struct ReadJob {
+struct JobWithOrigins {
   Job job;
   Origins origins;
 };
-ReadJob parse_with_origins(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
-                           const std::map<std::string, std::string>& environment);
+JobWithOrigins parse_with_origins(const std::string& text, const std::string& path,
+                                  const std::vector<std::string>& overrides,
+                                  const std::map<std::string, std::string>& environment);
 std::string read_job_file(const std::string& path);    // Error(config) where that cannot be
 std::map<std::string, std::string> job_environment();  // this process's PENSTOCK_CFG... variables
 

@@ -62,7 +62,7 @@ std::string yaml_value(const ParamValue& value, ParamKind kind) {
 
 class JobPrinter {
  public:
-  JobPrinter(const ReadJob& read, bool with_origin) : read_(read), with_origin_(with_origin) {}
+  JobPrinter(const JobWithOrigins& read, bool with_origin) : read_(read), with_origin_(with_origin) {}
 
   std::string print() {
     level(job_sections(), read_.job, "", 0);
@@ -116,7 +116,7 @@ class JobPrinter {
     }
   }
 
-  const ReadJob& read_;
+  const JobWithOrigins& read_;
   bool with_origin_;
   std::string out_;
 };
@@ -125,7 +125,7 @@ class JobPrinter {
 
 std::string show_job_text(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
                           const std::map<std::string, std::string>& environment, bool with_origin) {
-  const ReadJob read = parse_with_origins(text, path, overrides, environment);
+  const JobWithOrigins read = parse_with_origins(text, path, overrides, environment);
   return JobPrinter(read, with_origin).print();
 }
 

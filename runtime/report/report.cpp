@@ -353,8 +353,7 @@ std::string bottleneck_sentence(const json& report) {
   }
   if (const auto full = full_link(report, elapsed / trainers); full && loaded <= 0.9) {
     return "The network held the job up: " + waited + "; " + full->first + ", all it can, " + percent(full->second) +
-           " of the time. Loaders on the trainers' own nodes need no network; smaller images, or uint8 instead of "
-           "float, need less of it.";
+           " of the time. Loaders on the trainers' own nodes need no network; smaller images need less of it.";
   }
   if (loaded > 0.7) {
     const double work = std::max(1e-9, read + decode + augment);

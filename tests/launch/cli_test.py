@@ -598,10 +598,12 @@ def test_progress_on_a_terminal():
 
 def test_progress_elsewhere():
     # Plain lines, one every ten seconds: a short run has none.
+    begun = time.monotonic()
     text = progress_of(False, "long" if FULL else "uneven", 1, {})
+    most = (time.monotonic() - begun) // 10  # on a machine that is busy the short run has one, too
     assert "\r" not in text and "\033" not in text, text
     lines = text.splitlines()
-    assert all(re.fullmatch(LINE, line) for line in lines) and len(lines) == (1 if FULL else 0), text
+    assert all(re.fullmatch(LINE, line) for line in lines) and (1 if FULL else 0) <= len(lines) <= most, text
 
 
 def test_a_job_file_for_several_processes_here():

@@ -8,12 +8,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import time
 
 import containers
-from hosts import Hosts, skip_without_hosts
+from hosts import Hosts, RunningJob, skip_without_hosts
 from jobs import PENSTOCK, Result, demo_photos, hashes_of, run_job, run_tests
 from leftovers import no_leftovers, run
 
@@ -106,35 +104,12 @@ def test_the_same_stream_as_with_all_data_everywhere():
             assert any(rank.get("compared_chunks", 0) > 0 for rank in result.report["ranks"]), result.log
 
 
-class Running:
-    """A job whose trainers have had their first batch."""
-
+class Running(RunningJob):
     def __init__(self, hosts, env, trainers, loaders, overrides):
-        self.folder = tempfile.mkdtemp(dir=work.name)
-        self.program = [PATTERNS, "long", job, os.path.join(self.folder, "%r.json")]
-        self.out = open(os.path.join(self.folder, "stdout"), "w+")
-        self.err = open(os.path.join(self.folder, "stderr"), "w+")
+        folder = tempfile.mkdtemp(dir=work.name)
+        self.program = [PATTERNS, "long", job, os.path.join(folder, "%r.json")]
         words = words_of(trainers, loaders, ["--json", "--quiet", *overrides], self.program)
-        self.process = subprocess.Popen(hosts.enter(0, words), env=hosts.environment(env), stdin=subprocess.DEVNULL,
-                                        stdout=self.out, stderr=self.err, start_new_session=True)
-        deadline = time.monotonic() + 20
-        while self.text().count("first batch") < 1:
-            assert time.monotonic() < deadline and self.process.poll() is None, f"no first batch\n{self.log()}"
-            time.sleep(0.02)
-
-    def text(self, name="stdout"):
-        with open(os.path.join(self.folder, name), errors="replace") as file:
-            return file.read()
-
-    def log(self):
-        return f"exit code {self.process.poll()}\n--- stdout\n{self.text()}\n--- stderr\n{self.text('stderr')[-5000:]}"
-
-    def end(self, limit_s):
-        try:
-            return self.process.wait(limit_s)
-        finally:
-            self.out.close()
-            self.err.close()
+        super().__init__(hosts, env, words, folder)
 
 
 def only_rank(hosts, host):
@@ -152,7 +127,7 @@ def test_a_killed_loader_of_which_others_have_copies():
         running = Running(hosts, env, "host0:1", "host1:1,host2:1,host3:1", ["balancer.lost_after_s=2"])
         os.kill(only_rank(hosts, 2), signal.SIGKILL)
         assert running.end(40) == 0, running.log()
-        report = json.loads(running.text().strip().splitlines()[-1])
+        report = running.report()
         assert len(trainer0(report)["lost_loaders"]) == 1, running.log()
         plain = run_job(job, overrides=["roles.trainers=1", *WHOLE], program=running.program)
         assert hashes_of(report) == plain.hashes(), running.log()
@@ -164,11 +139,9 @@ def test_losing_the_last_that_has_a_shard():
         mount(hosts, disks)
         running = Running(hosts, env, "host0:1", "host1:1,host2:1", ["balancer.lost_after_s=2"])
         os.kill(only_rank(hosts, 2), signal.SIGKILL)
-        begun = time.monotonic()
         code = running.end(30)
-        took_s = time.monotonic() - begun
         said = running.text("stderr")
-        assert code == EXIT_PEER_LOST and took_s < 15, (took_s, running.log())
+        assert code == EXIT_PEER_LOST and running.took_s < 15, (running.took_s, running.log())
         found = re.search(r"sample (\d+) of split 'train'.*: no loader is left that has it on its disks; the last one was "
                           r"rank 2 \(loader\), lost", said)
         assert found and int(found[1]) >= 40, said

@@ -9,14 +9,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
-from hosts import Hosts, job_words, run_on, skip_without_hosts
+from hosts import Hosts, RunningJob, run_on, skip_without_hosts
 from jobs import FULL, PENSTOCK, Result, demo_photos, run_job, run_tests, write_job
-from leftovers import MARK, marked_processes, no_leftovers, run
+from leftovers import no_leftovers, run
 
 skip_without_hosts()
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
@@ -166,54 +165,24 @@ def test_places_of_programs():
             assert trainer == 0 or program["met"] == "met", seen
 
 
-class Running:
-    """A job of a trainer and a loader on each host, whose trainers have had their first batch."""
+class Running(RunningJob):
+    """A job of a trainer and a loader on each host."""
 
-    def __init__(self, hosts, env, launch=False, overrides=(), prefix=(), mode="endless"):
-        self.folder = tempfile.mkdtemp(dir=work.name)
-        self.env = env
-        self.out = open(os.path.join(self.folder, "stdout"), "w+")
-        self.err = open(os.path.join(self.folder, "stderr"), "w+")
-        self.program = program = [*prefix, PATTERNS, mode, job, os.path.join(self.folder, "%r.json")]
-        words = job_words(hosts, job, 2, ["--json", "--quiet"], overrides, program)
-        if launch:
-            words = hosts.enter(0, [PENSTOCK, "launch", "--run", "--host", ",".join(hosts.aliases), "--loaders", "1", "--json",
-                                    "--quiet", job, *overrides, "--", *program])
-        self.process = subprocess.Popen(words, env=hosts.environment(env), stdin=subprocess.DEVNULL, stdout=self.out,
-                                        stderr=self.err, start_new_session=True)
-        deadline = time.monotonic() + 20
-        while not all(f"first batch {t}" in self.text() for t in range(len(hosts.aliases))):
-            assert time.monotonic() < deadline and self.process.poll() is None, f"no first batch\n{self.log()}"
-            time.sleep(0.02)
-
-    def text(self, name="stdout"):
-        with open(os.path.join(self.folder, name), errors="replace") as file:
-            return file.read()
-
-    def report(self):
-        return json.loads(self.text().strip().splitlines()[-1])
-
-    def log(self):
-        return f"exit code {self.process.poll()}\n--- stdout\n{self.text()}\n--- stderr\n{self.text('stderr')[-5000:]}"
+    def __init__(self, hosts, env, overrides=(), prefix=(), mode="endless"):
+        folder = tempfile.mkdtemp(dir=work.name)
+        self.program = [*prefix, PATTERNS, mode, job, os.path.join(folder, "%r.json")]
+        words = [PENSTOCK, "launch", "--run", "--host", ",".join(hosts.aliases), "--loaders", "1", "--json", "--quiet", job,
+                 *overrides, "--", *self.program]
+        super().__init__(hosts, env, words, folder, len(hosts.aliases))
 
     def end(self, limit_s=LIMIT_S):
-        begun = time.monotonic()
-        try:
-            code = self.process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            left = "\n".join(f"{pid} {what}" for pid, what in marked_processes(self.env[MARK]).items())
-            raise AssertionError(f"still running after {limit_s} s\n{left}\n{self.log()}") from None
-        finally:
-            self.out.close()
-            self.err.close()
-        self.took_s = time.monotonic() - begun
-        return code
+        return super().end(limit_s)
 
 
 def test_kill_9_of_a_loader_on_the_other_host():
     # The job goes on: the loader of the other node makes what it had.
     with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
-        running = Running(hosts, env, True, ["balancer.lost_after_s=2"], mode="long")
+        running = Running(hosts, env, ["balancer.lost_after_s=2"], mode="long")
         os.kill(hosts.ranks(1)[3], signal.SIGKILL)
         assert running.end(30) == 0, running.log()
         assert "complete; killed, or cut off with its host: rank 3 (host host1)" in running.text("stderr"), running.log()
@@ -238,13 +207,9 @@ def check_stream(running, hosts, overrides):
         assert running.report()["splits"]["train"][name] == _undisturbed[key][name], (name, running.log())
 
 
-def lost_loaders(running):
-    return [text for rank in running.report()["ranks"] for text in rank.get("lost_loaders", [])]
-
-
 def check_cut_off_loader(count, ways, mended_after_s, overrides):
     with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(count, env) as hosts:
-        running = Running(hosts, env, True, [*SILENCE, *overrides], mode="long")
+        running = Running(hosts, env, [*SILENCE, *overrides], mode="long")
         loader = hosts.ranks(1)[3]
         for host in (host for host in range(count) if host != 1):
             if "out" in ways:
@@ -256,7 +221,7 @@ def check_cut_off_loader(count, ways, mended_after_s, overrides):
             hosts.mend()
         assert running.end(40) == 0, running.log()
         check_stream(running, hosts, overrides)
-        stderr, lost = running.text("stderr"), lost_loaders(running)
+        stderr, lost = running.text("stderr"), running.lost_loaders()
         if mended_after_s == SHORTER:
             assert not lost and "lost rank" not in stderr, running.log()
         else:
@@ -268,7 +233,7 @@ def check_cut_off_loader(count, ways, mended_after_s, overrides):
         if not mended_after_s:
             # It gives up after twice as long, and leaves its node's trainer and daemon alone.
             assert "rank 3: lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 4 s" in stderr, running.log()
-            last = stderr.strip().splitlines()[-1]
+            last = running.last_line()
             # Whether it could still say so before it was ended.
             wanted = (r"penstock: the job is complete; (silent until it was ended \(stopped, or cut off\)|killed, or cut "
                       r"off with its host): rank 3 \(host host1\)")
@@ -297,13 +262,13 @@ def test_the_network_goes_for_a_moment():
     for count, host in ((2, 1), (3, 1), (3, 0)) if FULL else ((2, 1),):
         batch = ["splits.train.batch_size=8"]
         with no_leftovers() as env, Hosts(count, env) as hosts:
-            running = Running(hosts, env, True, ["balancer.lost_after_s=5", *batch], mode="long")
+            running = Running(hosts, env, ["balancer.lost_after_s=5", *batch], mode="long")
             hosts.kill_link(host)
             time.sleep(1)
             hosts.mend_link(host)
             assert running.end(30) == 0, running.log()
             check_stream(running, hosts, batch)
-            assert not lost_loaders(running) and "penstock: " not in running.text("stderr"), running.log()
+            assert not running.lost_loaders() and "penstock: " not in running.text("stderr"), running.log()
 
 
 def test_two_hosts_that_do_not_reach_each_other():
@@ -314,7 +279,7 @@ def test_two_hosts_that_do_not_reach_each_other():
     for mended_after_s in (1, None):
         batch = ["splits.train.batch_size=2"]
         with no_leftovers() as env, Hosts(3, env) as hosts:
-            running = Running(hosts, env, True, [*SILENCE, "balancer.lease_timeout_s=2", *batch], mode="long")
+            running = Running(hosts, env, [*SILENCE, "balancer.lease_timeout_s=2", *batch], mode="long")
             hosts.lose(1, 2)
             hosts.lose(2, 1)
             if mended_after_s:
@@ -322,7 +287,7 @@ def test_two_hosts_that_do_not_reach_each_other():
                 hosts.mend()
             assert running.end(120) == 0, running.log()
             check_stream(running, hosts, batch)
-            assert not lost_loaders(running), running.log()
+            assert not running.lost_loaders(), running.log()
             assert running.took_s < 30, running.log()  # 47 to 62 s, where each chunk waited anew, and MPI_Finalize
         print(f"  mended after {mended_after_s} s: {running.took_s:.1f} s", flush=True)
 
@@ -333,7 +298,7 @@ def test_sigterm_of_a_loader_on_the_other_host():
         return
     batch = ["splits.train.batch_size=4"]
     with no_leftovers() as env, Hosts(2, env) as hosts:
-        running = Running(hosts, env, True, [*SILENCE, *batch], mode="long")
+        running = Running(hosts, env, [*SILENCE, *batch], mode="long")
         loader = hosts.ranks(1)[3]
         os.kill(loader, signal.SIGTERM)
         deadline = time.monotonic() + 3  # the job goes on for longer
@@ -343,7 +308,7 @@ def test_sigterm_of_a_loader_on_the_other_host():
         assert running.process.poll() is None, running.log()
         assert running.end(30) == 0, running.log()
         check_stream(running, hosts, batch)
-        assert not lost_loaders(running) and "lost trainer 0" not in running.text("stderr"), running.log()
+        assert not running.lost_loaders() and "lost trainer 0" not in running.text("stderr"), running.log()
 
 
 # ---- a trainer is lost with its host: the job ends, everywhere, and says where ------------------------------------------
@@ -356,7 +321,7 @@ def test_kill_9_of_mpiruns_daemon():
     for turn in range(turns):
         count = 3 if turn % 2 else 2
         with no_leftovers() as env, Hosts(count, env) as hosts:
-            running = Running(hosts, env, True, [f"balancer.lost_after_s={5 * (GRACE_S + 5)}"])
+            running = Running(hosts, env, [f"balancer.lost_after_s={5 * (GRACE_S + 5)}"])
             daemons = [pid for pid, what in hosts.on(1).items() if what.startswith(("orted", "prted"))]
             assert len(daemons) == 1, hosts.on(1)
             begun = time.monotonic()
@@ -365,7 +330,7 @@ def test_kill_9_of_mpiruns_daemon():
             for host in range(count):
                 hosts.wait_for_nobody(host, begun + GRACE_S + 5 - time.monotonic())
             assert not hosts.left(), hosts.left()
-            last = running.text("stderr").strip().splitlines()[-1]
+            last = running.last_line()
             # Mostly by rank 0. But it has just heard from ranks that are going, and where Open MPI ends it for that, it is
             # one of these whose words are left.
             wanted = r"exit code 5, says rank \d \(host host[01]\): .*, host host1\): mpirun, or its daemon on that host, has"
@@ -379,7 +344,7 @@ def test_kill_9_of_mpirun():
     if not FULL:
         return
     with no_leftovers() as env, Hosts(3, env) as hosts:
-        running = Running(hosts, env, True, [f"balancer.lost_after_s={5 * (GRACE_S + 5)}"])
+        running = Running(hosts, env, [f"balancer.lost_after_s={5 * (GRACE_S + 5)}"])
         mpirun = [pid for pid, what in hosts.on(0).items() if what.startswith(("mpirun", "prterun"))]
         assert len(mpirun) == 1, hosts.on(0)
         begun = time.monotonic()
@@ -387,7 +352,7 @@ def test_kill_9_of_mpirun():
         assert running.end(GRACE_S + 5) == 5, running.log()
         for host in range(3):
             hosts.wait_for_nobody(host, begun + GRACE_S + 5 - time.monotonic())
-        last = running.text("stderr").strip().splitlines()[-1]
+        last = running.last_line()
         assert last.startswith("penstock: mpirun (host host0) was killed by SIGKILL, and the job with it"), running.log()
 
 
@@ -400,7 +365,7 @@ def test_a_host_cut_off():
     there_s = 2 * lost_after_s + GRACE_S + 8  # and what end_stranded_daemon() waits: 5 s
     for way in ("link", "link, for a time", "link of mpirun's host", "out", "in"):
         with no_leftovers(wait_s=5) as env, Hosts(3, env, wait_s=10) as hosts:
-            running = Running(hosts, env, True, [f"balancer.lost_after_s={lost_after_s}"])
+            running = Running(hosts, env, [f"balancer.lost_after_s={lost_after_s}"])
             begun = time.monotonic()
             if way.startswith("link"):
                 cut = 0 if "mpirun" in way else 1
@@ -414,7 +379,7 @@ def test_a_host_cut_off():
                 time.sleep(lost_after_s + 2)
                 hosts.mend_link(1)
             assert running.end(lost_after_s + GRACE_S + 20) == 5, (way, running.log())
-            last = running.text("stderr").strip().splitlines()[-1]
+            last = running.last_line()
             expected_hosts = ("host1", "host2") if "mpirun" in way else ("host1",)
             assert any(re.search(rf"exit code 5.*rank \d+.*host {host}\b", last) for host in expected_hosts), (way, running.log())
             for host in range(3):
@@ -427,7 +392,7 @@ def test_ctrl_c():
     if not FULL:
         return
     with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
-        running = Running(hosts, env, launch=True)
+        running = Running(hosts, env)
         os.killpg(running.process.pid, signal.SIGINT)
         assert running.end() == 128 + signal.SIGINT, running.log()
 
@@ -436,7 +401,7 @@ def test_the_network_goes():
     # mpirun notices by its keepalive, the ranks of the other node by the silence of trainer 0's: both nodes end by themselves.
     with no_leftovers(wait_s=5) as env, Hosts(2, env, wait_s=25) as hosts:
         env.update({f"OMPI_MCA_oob_tcp_keepalive_{name}": "1" for name in ("time", "intvl", "probes")})
-        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=4"])
+        running = Running(hosts, env, overrides=["balancer.lost_after_s=4"])
         time.sleep(0.5)  # what was printed has reached mpirun: its connections are at rest, as most of the time
         hosts.kill_link(1)
         assert running.end() == 5, running.log()
@@ -454,7 +419,7 @@ def test_the_network_goes_in_the_middle_of_a_message():
     if not FULL:
         return
     with no_leftovers(wait_s=5) as env, Hosts(2, env, wait_s=25) as hosts:
-        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=5"], prefix=["sh", "-c", CHATTY, "sh"])
+        running = Running(hosts, env, overrides=["balancer.lost_after_s=5"], prefix=["sh", "-c", CHATTY, "sh"])
         hosts.kill_link(1)
         assert running.end(30) == 5, running.log()
         assert "host1" in running.text("stderr"), running.log()
@@ -468,7 +433,7 @@ def test_a_trainers_rank_that_is_stopped():
     if not FULL:
         return  # tests/receiver/receiver_test.cpp has the silence
     with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
-        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=1", "balancer.heartbeat_s=0.2"])
+        running = Running(hosts, env, overrides=["balancer.lost_after_s=1", "balancer.heartbeat_s=0.2"])
         rank = hosts.ranks(1)[2]
         os.kill(rank, signal.SIGSTOP)
         code = running.end()

@@ -7,7 +7,6 @@ Where no control group can be made, each process has RLIMIT_DATA of 512 MiB inst
 PENSTOCK_FULL=1: more batch sizes, limits and transports.
 """
 
-import contextlib
 import functools
 import json
 import os
@@ -17,8 +16,8 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 
+from control_groups import ControlGroup
 from jobs import FULL, PENSTOCK, Result, run_job, run_tests, skip_without_mpirun
 from leftovers import no_leftovers
 
@@ -69,65 +68,27 @@ def evict_data():
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class Group:
-    """A control group of memory below this process's own, of either version; `kind` is None where none can be made."""
+def memory_group(limit_mb):
+    group = ControlGroup("memory", v1={"memory.limit_in_bytes": limit_mb * MB}, v2={"memory.max": limit_mb * MB})
+    if group.has("memory.swap.max"):
+        group.set("memory.swap.max", 0)
+    return group
 
-    def __init__(self, limit_mb):
-        self.folder, self.kind, self.limit_mb = None, None, limit_mb
-        with open("/proc/self/cgroup") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-        places = [("v1", "/sys/fs/cgroup/memory" + path) for _, names, path in lines if "memory" in names.split(",")]
-        places += [("v2", "/sys/fs/cgroup" + path) for number, _, path in lines if number == "0"]
-        for kind, parent in places:
-            folder = os.path.join(parent, f"penstock-test-{os.getpid()}-{time.monotonic_ns()}")
-            try:
-                os.mkdir(folder)
-            except OSError:
-                continue
-            try:
-                self.set(folder, "memory.limit_in_bytes" if kind == "v1" else "memory.max", limit_mb * MB)
-                if kind == "v2" and os.path.exists(os.path.join(folder, "memory.swap.max")):
-                    self.set(folder, "memory.swap.max", 0)
-                self.folder, self.kind = folder, kind
-                return
-            except OSError:
-                os.rmdir(folder)
 
-    @staticmethod
-    def set(folder, name, value):
-        with open(os.path.join(folder, name), "w") as file:
-            file.write(str(value))
-
-    def enter(self):
-        """In the child, before it becomes the job."""
-        if self.folder:
-            self.set(self.folder, "cgroup.procs", os.getpid())
-        else:
-            resource.setrlimit(resource.RLIMIT_DATA, (self.limit_mb * MB,) * 2)
-
-    def peak_mb(self):
-        for name in ("memory.max_usage_in_bytes", "memory.peak"):
-            with contextlib.suppress(OSError, TypeError), open(os.path.join(self.folder, name)) as file:
-                return int(file.read()) // MB
-        return None
-
-    def close(self):
-        if self.folder:
-            deadline = time.monotonic() + 5
-            while True:
-                try:
-                    return os.rmdir(self.folder)
-                except OSError:
-                    assert time.monotonic() < deadline, f"{self.folder} is not empty"
-                    time.sleep(0.05)
+def enter(group, limit_mb):
+    """In the child, before it becomes the job."""
+    if group.kind:
+        group.take(os.getpid())
+    else:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_mb * MB,) * 2)
 
 
 def run_limited(overrides=(), limit_mb=LIMIT_MB):
     evict_data()
-    group = Group(limit_mb)
+    group = memory_group(limit_mb)
     with no_leftovers(wait_s=8) as env, open(os.path.join(work.name, "out"), "w+") as out, open(os.path.join(work.name, "err"), "w+") as err:
         process = subprocess.Popen([PENSTOCK, "launch", "--run", "-n", "4", job, "--json", "--quiet", *overrides], env=env,
-                                   stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, preexec_fn=group.enter)
+                                   stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, preexec_fn=lambda: enter(group, limit_mb))
         try:
             code = process.wait(120)
         except subprocess.TimeoutExpired:
@@ -135,7 +96,8 @@ def run_limited(overrides=(), limit_mb=LIMIT_MB):
             code = "still there after 120 s"
         with open(out.name) as said, open(err.name, errors="replace") as errors:
             result = Result(subprocess.CompletedProcess([], code, said.read(), errors.read()))
-    peak = group.peak_mb()
+    peak = group.number("memory.max_usage_in_bytes", "memory.peak")
+    peak = None if peak is None else peak // MB
     group.close()
     how = {"v1": "control group (v1)", "v2": "control group (v2)", None: "RLIMIT_DATA of each process"}[group.kind]
     print(f"    {limit_mb} MiB by {how}, {' '.join(overrides) or 'default settings'}: exit {code}, peak {peak} MiB", flush=True)

@@ -301,12 +301,60 @@ class Hosts:
 
 
 def job_words(hosts, job, per_host, options=(), overrides=(), program=()):
-    """`penstock run` under an mpirun that stands on the first host, with `per_host` ranks on each."""
+    """`penstock run` under an mpirun for the first host, with `per_host` ranks on each."""
     where = ["--host", ",".join(f"{alias}:{per_host}" for alias in hosts.aliases)]
     words = mpirun_words(per_host * len(hosts.aliases), hosts.mca().items())
     words += [*where, PENSTOCK, "run", job, *options, *overrides]
-    return hosts.enter(0, words + (["--", *program] if program else []))
+    return words + (["--", *program] if program else [])
 
 
 def run_on(hosts, job, per_host, options=("--json",), overrides=(), program=(), env=None, timeout=60):
-    return Result(leftovers.run(job_words(hosts, job, per_host, options, overrides, program), timeout, env=env))
+    words = hosts.enter(0, job_words(hosts, job, per_host, options, overrides, program))
+    return Result(leftovers.run(words, timeout, env=env))
+
+
+class RunningJob:
+    """A job in the background whose trainers, or the first of them, have had their first batch (tests/multirank/patterns.cpp)."""
+
+    def __init__(self, hosts, env, words, folder, trainers=1, limit_s=20):
+        """`words` start it on the first host. What it writes is kept in `folder`."""
+        self.env = env
+        self.folder = folder
+        self.out = open(os.path.join(folder, "stdout"), "w+")
+        self.err = open(os.path.join(folder, "stderr"), "w+")
+        self.process = subprocess.Popen(hosts.enter(0, words), env=hosts.environment(env), stdin=subprocess.DEVNULL,
+                                        stdout=self.out, stderr=self.err, start_new_session=True)
+        deadline = time.monotonic() + limit_s
+        while not all(f"first batch {t}" in self.text() for t in range(trainers)):
+            assert time.monotonic() < deadline and self.process.poll() is None, f"no first batch\n{self.log()}"
+            time.sleep(0.02)
+
+    def text(self, name="stdout"):
+        with open(os.path.join(self.folder, name), errors="replace") as file:
+            return file.read()
+
+    def report(self):
+        return json.loads(self.text().strip().splitlines()[-1])
+
+    def lost_loaders(self):
+        return [text for rank in self.report()["ranks"] for text in rank.get("lost_loaders", [])]
+
+    def last_line(self):
+        return self.text("stderr").strip().splitlines()[-1]
+
+    def log(self):
+        return f"exit code {self.process.poll()}\n--- stdout\n{self.text()}\n--- stderr\n{self.text('stderr')[-5000:]}"
+
+    def end(self, limit_s):
+        """Its exit code; took_s is how long it went on from now."""
+        begun = time.monotonic()
+        try:
+            code = self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            left = "\n".join(f"{pid} {what}" for pid, what in leftovers.marked_processes(self.env[leftovers.MARK]).items())
+            raise AssertionError(f"still running after {limit_s} s\n{left}\n{self.log()}") from None
+        finally:
+            self.out.close()
+            self.err.close()
+        self.took_s = time.monotonic() - begun
+        return code

@@ -1,0 +1,102 @@
+"""Nodes that only load, and what may happen to them: a loader is killed, all loaders of a node are, a loader is stopped and
+goes on, is cut off and comes back, or the whole node goes. The trainers' stream is that of a job in one process, every time.
+The nodes are support/hosts.py's; tests/multihost/several_hosts_test.py has nodes that train and load."""
+
+import os
+import re
+import signal
+import tempfile
+import time
+
+from hosts import Hosts, RunningJob, skip_without_hosts
+from jobs import FULL, PENSTOCK, demo_photos, run_job, run_tests, write_job
+from leftovers import no_leftovers
+
+skip_without_hosts()
+PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
+GRACE_S = 2  # of the job
+LOST_AFTER_S = 2
+# host0 trains, the others load: ranks 0 and 1, ranks 2 and 3, ranks 4 and 5.
+HOSTS, TRAINER_HOSTS, LOADER_HOSTS, TRAINERS = 3, "host0:2", "host1:2,host2:2", 2
+OVERRIDES = [f"balancer.lost_after_s={LOST_AFTER_S}", "balancer.heartbeat_s=0.2", "splits.train.batch_size=2"]
+
+work = tempfile.TemporaryDirectory(prefix="loader_nodes_lost_test-")
+job = write_job(work.name, demo_photos(), trainers=None)
+_plain = []
+
+
+class Running(RunningJob):
+    def __init__(self, hosts, env):
+        folder = tempfile.mkdtemp(dir=work.name)
+        program = [PATTERNS, "long", job, os.path.join(folder, "%r.json")]
+        words = [PENSTOCK, "launch", "--run", job, f"--trainer-host={TRAINER_HOSTS}", f"--loader-host={LOADER_HOSTS}", "--json",
+                 "--quiet", *OVERRIDES, "--", *program]
+        super().__init__(hosts, env, words, folder, TRAINERS)
+
+
+def check_stream(running):
+    """Complete, and equal in both hashes to that of one process which nobody disturbs."""
+    if not _plain:
+        overrides = [f"roles.trainers={TRAINERS}", *OVERRIDES]
+        _plain.append(run_job(job, options=["--epochs=10"], overrides=overrides).report["splits"]["train"])
+    for name in ("images", "order_hash", "pixel_hash"):
+        assert running.report()["splits"]["train"][name] == _plain[0][name], (name, running.log())
+
+
+def check(what, disturb, lost, limit_s=30):
+    """`disturb(hosts)`, in the middle of the job, and the job goes on: it loses `lost` ranks."""
+    with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(HOSTS, env, wait_s=15) as hosts:
+        running = Running(hosts, env)
+        disturb(hosts)
+        assert running.process.poll() is None, f"over before it was disturbed\n{running.log()}"
+        assert running.end(limit_s) == 0, running.log()
+        check_stream(running)
+        texts = running.lost_loaders()
+        assert sorted(int(re.match(r"rank (\d+) \(loader\)", text)[1]) for text in texts) == sorted(lost), running.log()
+    print(f"  {what}: the job went on for {running.took_s:.1f} s, {texts}", flush=True)
+    return running
+
+
+def kill(hosts, *ranks):
+    for rank in ranks:
+        os.kill({**hosts.ranks(1), **hosts.ranks(2)}[rank], signal.SIGKILL)
+
+
+def test_a_loader_is_killed():
+    running = check("kill -9 of a loader", lambda hosts: kill(hosts, 3), [3])
+    assert "complete; killed, or cut off with its host: rank 3 (host host1)" in running.last_line(), running.log()
+
+
+def test_all_loaders_of_a_node_are_killed():
+    check("kill -9 of a node's loaders", lambda hosts: kill(hosts, 4, 5), [4, 5])
+
+
+def test_a_loader_is_stopped_and_goes_on():
+    def disturb(hosts):
+        loader = hosts.ranks(1)[2]
+        os.kill(loader, signal.SIGSTOP)
+        time.sleep(LOST_AFTER_S + 1)
+        os.kill(loader, signal.SIGCONT)
+
+    running = check("a loader stopped", disturb, [2])
+    assert "; back after" in running.lost_loaders()[0], running.log()
+
+
+def test_a_loader_is_cut_off_and_comes_back():
+    def disturb(hosts):
+        loader = hosts.ranks(2)[4]
+        hosts.lose(2, 0, loader)
+        hosts.lose(0, 2, loader)
+        time.sleep(LOST_AFTER_S + 0.4)
+        hosts.mend()
+
+    running = check("a loader cut off", disturb, [4])
+    assert "; back after" in running.lost_loaders()[0], running.log()
+
+
+def test_a_node_goes():
+    check("a node's cable pulled", lambda hosts: hosts.kill_link(1), [2, 3], limit_s=60)
+
+
+if __name__ == "__main__":
+    run_tests(globals())
