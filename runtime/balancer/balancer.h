@@ -127,6 +127,7 @@ struct LoaderJoined {
   int32_t chunk_buffers = 0;   // chunk buffers it owns
   int32_t node = 0;            // for locality
   int32_t executor_class = 0;  // 0: CPU alone, 1: GPUs beside it; costs are learned for each class
+  int32_t threads = 0;         // that make the samples of its chunks; 0: as many as it has executors
 };
 struct LoaderAlive {
   LoaderId loader = 0;

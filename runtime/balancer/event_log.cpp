@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 
 // clang-format off: a table is read best as one
 // Each struct's fields are listed once, here, and read and written through the same list.
@@ -106,7 +106,7 @@ struct Name<FailLeaseStream> {
 template <class F>
 void fields(LoaderJoined& e, F& f) {
   f("loader", e.loader), f("depth", e.depth), f("chunk_buffers", e.chunk_buffers), f("node", e.node),
-      f("executor_class", e.executor_class);
+      f("executor_class", e.executor_class), f("threads", e.threads);
 }
 template <class F>
 void fields(LoaderAlive& e, F& f) {
@@ -327,7 +327,8 @@ std::string log_lines(int64_t number, int64_t now_ns, const Event& event, const 
 BalancerOptions options_from_first_line(const std::string& line) {
   const Json json = parse(line);
   if (json.value("penstock_balancer_log", Json()) != Json(kVersion)) {
-    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 4");
+    throw Error(ErrorKind::usage,
+                "balancer log: the first line is not that of a balancer log of version " + std::to_string(kVersion));
   }
   BalancerOptions options;
   const Json policy = json.value("policy", Json("deadline"));

@@ -32,7 +32,9 @@ void FinishTimes::produced(LoaderState& loader, LeaseStreamState* stream, const 
   loader.speed.observe(model.predict_ns(event.bytes, event.pixels), event.busy_ns);
   model.observe(event.bytes, event.pixels, event.busy_ns);
   mean(mean_bytes_, event.bytes), mean(mean_pixels_, event.pixels);
-  if (event.busy_ns > 0) mean(loader.chunk_ns, event.busy_ns);
+  if (event.busy_ns > 0) {
+    mean(loader.chunk_ns, static_cast<int64_t>(loader.at_its_threads_ns(static_cast<double>(event.busy_ns))));
+  }
   if (granted_ns >= 0 && event.held_ns >= 0)
     mean(loader.way_ns, std::max<int64_t>(1, now_ns - granted_ns - event.held_ns));
   if (stream != nullptr) mean(stream->mean_bytes, event.bytes), mean(stream->mean_pixels, event.pixels);

@@ -8,7 +8,7 @@
 // The estimate: ready + work / speed + link.
 //   ready   until one of the loader's executors is free (LoaderState::ready_ns)
 //   work    the cost model of the loader's class, for the chunk's bytes and pixels: those that its batch buffer's
-//           reservation said, or what chunks of the lease stream usually have
+//           reservation said, or what chunks of the lease stream usually have; shared by the loader's threads
 //   link    from the loader's node to the receiver's (link_costs.h), where they differ. Besides, a loader elsewhere is
 //           taken to need a quarter longer, so that equal ones stay at home.
 // Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the work) or
@@ -21,8 +21,9 @@
 //   left, it takes what comes. One that has receivers on its own node takes nothing for far ones while it works for those:
 //   behind a chunk on a slow link its own leases would wait, too. And nobody takes more than the link carries in a
 //   second (LinkCosts::is_full).
-// Slow and back: looked at by update_slow(), at every tick. A slow loader keeps one lease for each executor and none
-//   behind it; it goes on being measured by what it makes, and is as before once it has half the median speed.
+// Slow and back: looked at by update_slow(), at every tick. A slow loader keeps what it works on and nothing behind it
+//   (LoaderState::most_leases); it goes on being measured by what it makes, and is as before once it has half the median
+//   speed.
 // Determinism: as cost_model.h. Thread-safety: none; a part of Balancer.
 #pragma once
 

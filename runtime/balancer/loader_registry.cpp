@@ -38,7 +38,8 @@ bool LoaderState::has_leased(const LeaseKey& lease) const {
 int32_t LoaderState::most_leases() const {
   constexpr double kMost = 8;  // times its executors
   const double in_transit = chunk_ns > 0 ? std::min(kMost, std::ceil(way_ns / chunk_ns)) * executors() : 0;
-  const int32_t behind = std::max(slow ? 0 : depth - executors(), static_cast<int32_t>(in_transit));
+  const int32_t queued = slow ? (threads > executors() ? 1 : 0) : depth - executors();
+  const int32_t behind = std::max(queued, static_cast<int32_t>(in_transit));
   return executors() + behind + (slow ? 0 : ahead);
 }
 
@@ -56,6 +57,7 @@ LoaderState& LoaderRegistry::join(const LoaderJoined& joined, int64_t now_ns) {
   loader.id = joined.loader;
   loader.serial = ++serials_;
   loader.depth = joined.depth;
+  loader.threads = joined.threads;
   loader.chunk_buffers = joined.chunk_buffers;
   loader.node = joined.node;
   loader.executor_class = joined.executor_class;

@@ -42,6 +42,7 @@ struct LoaderState {
   LoaderId id = 0;
   uint64_t serial = 0;  // a loader that joins again is another one
   int32_t depth = 0;
+  int32_t threads = 0;
   int32_t ahead = 0;  // leases besides, whose reads run ahead
   int32_t chunk_buffers = 0;
   int32_t node = 0;
@@ -67,16 +68,22 @@ struct LoaderState {
   double way_ns = 0;    // of a lease to it and the result back, likewise
   uint64_t last_grant = 0;
 
-  // Two leases for each executor hide the round trip, so half of them work at a time.
+  // Chunks that its threads work on at a time: half of its leases, the other half hides the round trip.
   int32_t executors() const { return std::max(1, depth / 2); }
   bool usable() const { return !stalled && !given_up && !draining && paused_until_ns == 0; }
+  // From the work of all threads for a chunk to the time that one of its executors takes.
+  double at_its_threads_ns(double work_ns) const {
+    return threads == 0 ? work_ns : work_ns * static_cast<double>(executors()) / static_cast<double>(threads);
+  }
   int64_t at_its_speed_ns(int64_t work_ns) const {
-    return static_cast<int64_t>(static_cast<double>(work_ns) / speed.value());
+    return static_cast<int64_t>(at_its_threads_ns(static_cast<double>(work_ns)) / speed.value());
   }
   std::vector<LeaseKey> live_leases() const;
   bool has_leased(const LeaseKey& lease) const;
   // Leases that it may hold: those that it works on, one more for each executor where it is not slow; or as many more as
-  // it makes while a result travels to us and a lease back. For the fast and the far that is more than two.
+  // it makes while a result travels to us and a lease back. For the fast and the far that is more than two. A slow one
+  // whose chunks are the work of several threads has one more as well, because the last samples of a chunk leave
+  // threads idle.
   int32_t most_leases() const;
   // Until one of its executors is free for a chunk that it is granted now.
   int64_t ready_ns() const;

@@ -85,9 +85,10 @@ class Coordinator::Impl {
                    [&](const LoaderHello& m) {
                      joined_.insert(peer);
                      back_again(peer);
-                     threads_[peer] = std::max(1, m.threads);
+                     const int threads = std::max(1, m.threads);
+                     threads_[peer] = threads;
                      splits_.loader_joined(peer);
-                     apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer), m.gpus ? 1 : 0});
+                     apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer), m.gpus ? 1 : 0, threads});
                      let_some_leave();
                    },
                    [&](const LoaderLeaving& m) {

@@ -204,5 +204,21 @@ TEST_CASE("a loader below a third of its class's median speed holds what it work
   CHECK(fleet.rate(700, 1200) >= 0.97 * 800 / 8);
 }
 
+TEST_CASE("what several threads make of a chunk counts as their work, and keeps them busy where the loader is slow") {
+  LoaderState four;  // chunks of four samples, of which its threads work on one or two at a time
+  four.depth = 3, four.threads = 4;
+  CHECK(four.executors() == 1);
+  CHECK(four.at_its_speed_ns(80) == 20);
+  CHECK(four.most_leases() == 3);
+  four.slow = true;
+  CHECK(four.most_leases() == 2);  // the last sample of a chunk leaves three threads idle
+
+  LoaderState one;
+  one.depth = 2, one.threads = 1;
+  CHECK(one.at_its_speed_ns(80) == 80);
+  one.slow = true;
+  CHECK(one.most_leases() == 1);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -1,6 +1,7 @@
 """Nodes that only load, and what may happen to them: a loader is killed, all loaders of a node are, a loader is stopped and
 goes on, is cut off and comes back, or the whole node goes. The trainers' stream is that of a job in one process, every time.
-The nodes are support/hosts.py's; tests/multihost/several_hosts_test.py has nodes that train and load."""
+The nodes are support/hosts.py's. several_hosts_test.py has the same for nodes that train and load; by default only what it
+cannot have is run here."""
 
 import os
 import re
@@ -63,11 +64,15 @@ def kill(hosts, *ranks):
 
 
 def test_a_loader_is_killed():
+    if not FULL:
+        return
     running = check("kill -9 of a loader", lambda hosts: kill(hosts, 3), [3])
     assert "complete; killed, or cut off with its host: rank 3 (host host1)" in running.last_line(), running.log()
 
 
 def test_all_loaders_of_a_node_are_killed():
+    if not FULL:
+        return
     check("kill -9 of a node's loaders", lambda hosts: kill(hosts, 4, 5), [4, 5])
 
 
@@ -83,6 +88,8 @@ def test_a_loader_is_stopped_and_goes_on():
 
 
 def test_a_loader_is_cut_off_and_comes_back():
+    if not FULL:
+        return
     def disturb(hosts):
         loader = hosts.ranks(2)[4]
         hosts.lose(2, 0, loader)
