@@ -97,8 +97,9 @@ class Balancer::Impl {
  private:
   // ---- events of loaders -----------------------------------------------------------------------------------------
   void on(const LoaderJoined& e) {
-    require(e.depth > 0 && e.chunk_buffers > 0,
-            "loader " + std::to_string(e.loader) + " joins without depth or chunk buffers");
+    require(e.depth > 0 && e.chunk_buffers > 0 && e.threads >= 0,
+            "loader " + std::to_string(e.loader) +
+                " joins without depth or chunk buffers, or with fewer threads than none");
     if (loaders_.find(e.loader) != nullptr) lose(e.loader, "joined again");
     LoaderState& loader = loaders_.join(e, now_);
     any_loader_ever_ = true;
@@ -753,13 +754,19 @@ class Balancer::Impl {
       if (std::find(refused.begin(), refused.end(), chunk.group) != refused.end()) continue;
       const auto known = left.find(chunk.group);
       if (++place <= (known == left.end() ? 0 : known->second) && !has_history(chunk)) continue;
-      LoaderState* loader = loaders_.best(
-          stream.opened.receiver, stream.opened.node,
-          [&](const LoaderState& l) { return allowed(stream, chunk, l) && !link_is_full(l, stream); },
-          [&](const LoaderState& l) { return finish_.finish_ns(l, stream, chunk, now_); });
+      const auto finish_ns = [&](const LoaderState& l) { return finish_.finish_ns(l, stream, chunk, now_); };
+      const auto admits = [&](const LoaderState& l) { return allowed(stream, chunk, l) && !link_is_full(l, stream); };
+      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node, admits, finish_ns);
       if (loader != nullptr) {
         if (known == left.end()) left[chunk.group] = left_to_others(*loader, stream, chunk);
         if (place > left[chunk.group] || has_history(chunk)) {
+          grant(stream, step, index, chunk, *loader);
+          return true;
+        }
+        // Of these others one may have room, though it would finish later.
+        const auto pulls = [&](const LoaderState& l) { return admits(l) && finish_.pulls(l, stream, chunk, now_); };
+        loader = loaders_.best(stream.opened.receiver, stream.opened.node, pulls, finish_ns);
+        if (loader != nullptr) {
           grant(stream, step, index, chunk, *loader);
           return true;
         }

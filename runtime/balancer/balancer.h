@@ -250,13 +250,13 @@ class Balancer {
     int64_t busy_ns = 0;
     int64_t regranted = 0;  // leases that it lost to others by expiry, failure or its loss
     int64_t hedged = 0;     // of those, late by what leases usually take: work that may be done twice
-    double speed = 1;       // of one of its executors, relative to its class's mean cost; greater is faster
+    double speed = 1;       // of one of its threads, relative to its class's mean cost; greater is faster
     bool slow = false;      // less than a third of its class's median speed
   };
   std::map<LoaderId, LoaderFigures> figures() const;
 
-  // Learned cost of a chunk: fixed + per_byte * bytes + per_pixel * pixels, in nanoseconds of an average executor of the
-  // class.
+  // Learned cost of a chunk: fixed + per_byte * bytes + per_pixel * pixels, in nanoseconds of threads, all of
+  // them added, in an average loader of the class.
   struct CostFigures {
     int64_t samples = 0;
     double fixed_ns = 0;

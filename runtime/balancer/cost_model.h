@@ -38,7 +38,7 @@ class CostModel {
   std::array<Vector, 3> covariance_{};  // of the weights, up to the noise's variance
 };
 
-// Speed of one loader's executors relative to the mean cost of their class.
+// Speed of one loader's threads relative to the mean cost of its class.
 class SpeedEstimate {
  public:
   void observe(double expected_ns, int64_t busy_ns);

@@ -14,7 +14,7 @@
 // Every JSON value is one object with the fields of the struct of balancer.h under their own names; "event" or "action"
 //   holds the struct's name in snake case (loader_joined, batch_buffer_reserved, give_up_loader). A lease is
 //   [lease stream, step, chunk, generation]. All numbers are integers. When reading, a missing field has the struct's
-//   default, so that later versions may add fields; an unknown event is an error. Bytes of a reason that are not UTF-8
+//   default; an unknown event is an error, and so is another version: its balancer decided otherwise. Bytes of a reason that are not UTF-8
 //   are written as U+FFFD.
 // Events count from 1, so that one which is missing is noticed even where nothing was decided by it; a log without
 //   numbers, as earlier versions wrote, is read all the same.

@@ -64,9 +64,11 @@ int64_t FinishTimes::finish_ns(const LoaderState& loader, const LeaseStreamState
   return loader.node == stream.opened.node ? at_home_ns : at_home_ns + own_ns / 4 + link_ns(loader, stream, now_ns);
 }
 
-bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& stream, int64_t own_ns,
+bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                           int64_t now_ns) const {
-  return loader.node == stream.opened.node || link_ns(loader, stream, now_ns) <= own_ns / 4;
+  if (loader.node == stream.opened.node) return true;
+  const double work = static_cast<double>(work_ns(loader, stream, chunk)) / loader.speed.value();
+  return static_cast<double>(link_ns(loader, stream, now_ns)) <= work / 4;
 }
 
 // Looked at again every few milliseconds alone: in a fleet whose links are slow it is asked for with every grant.
@@ -79,7 +81,7 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
   for (const auto& [id, loader] : others.loaders.all()) {
     if (loader.slow || !loader.usable() || !others.may_make(id)) continue;
     const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work_ns(loader, stream, first)));
-    if (!is_near(loader, stream, own_ns, now_ns)) continue;
+    if (!is_near(loader, stream, first, now_ns)) continue;
     supply.chunks_per_ns +=
         static_cast<double>(std::min(loader.executors(), others.loaders.quota(loader))) / static_cast<double>(own_ns);
     supply.least_ns = std::min(supply.least_ns, loader.ready_ns() + own_ns);
@@ -95,7 +97,7 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
 
 bool FinishTimes::pulls(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
                         int64_t now_ns) const {
-  return !loader.slow && is_near(loader, stream, loader.at_its_speed_ns(work_ns(loader, stream, first)), now_ns);
+  return !loader.slow && is_near(loader, stream, first, now_ns);
 }
 
 int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,

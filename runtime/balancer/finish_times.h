@@ -11,7 +11,7 @@
 //           reservation said, or what chunks of the lease stream usually have; shared by the loader's threads
 //   link    from the loader's node to the receiver's (link_costs.h), where they differ. Besides, a loader elsewhere is
 //           taken to need a quarter longer, so that equal ones stay at home.
-// Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the work) or
+// Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the threads' work) or
 //   slow (less than a third of its class's median speed). All others pull whatever comes next: where executors and links
 //   are alike, that is as good as any plan and needs no estimate.
 //   The near loaders, which are neither, will get to the waiting chunk number k at about
@@ -51,7 +51,7 @@ class FinishTimes {
   void produced(LoaderState& loader, LeaseStreamState* stream, const ChunkProduced& event, int64_t granted_ns,
                 int64_t now_ns);
 
-  // What the chunk costs an executor of the loader's class.
+  // What the chunk takes of threads' time, all of them added, in an average loader of the class.
   int64_t work_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) const;
   int64_t finish_ns(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                     int64_t now_ns) const;
@@ -84,7 +84,8 @@ class FinishTimes {
     double chunks_per_ns = 0;
     int64_t least_ns = 0;  // until one of them has made a chunk that it is granted now
   };
-  bool is_near(const LoaderState& loader, const LeaseStreamState& stream, int64_t own_ns, int64_t now_ns) const;
+  bool is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
+               int64_t now_ns) const;
   const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const Others& others,
                             int64_t now_ns);
   static size_t index_of(int32_t executor_class) { return executor_class == 1 ? 1 : 0; }

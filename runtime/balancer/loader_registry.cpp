@@ -36,9 +36,11 @@ bool LoaderState::has_leased(const LeaseKey& lease) const {
 }
 
 int32_t LoaderState::most_leases() const {
-  constexpr double kMost = 8;  // times its executors
-  const double in_transit = chunk_ns > 0 ? std::min(kMost, std::ceil(way_ns / chunk_ns)) * executors() : 0;
-  const int32_t queued = slow ? (threads > executors() ? 1 : 0) : depth - executors();
+  constexpr double kMost = 8;                                  // times its executors
+  const double chunks = chunk_ns > 0 ? way_ns / chunk_ns : 0;  // that an executor makes on the way of one
+  const double in_transit = std::min(kMost, slow ? std::floor(chunks) : std::ceil(chunks)) * executors();
+  const int32_t shared = threads > executors() ? std::max(1, executors() / 2) : 0;
+  const int32_t queued = slow ? shared : depth - executors();
   const int32_t behind = std::max(queued, static_cast<int32_t>(in_transit));
   return executors() + behind + (slow ? 0 : ahead);
 }

@@ -29,7 +29,7 @@ struct ReceiverShare {
   std::vector<LeaseKey> revoked;  // still counted in the loader's depth
 };
 
-// A live lease, and what its chunk is expected to cost an executor of its loader's class, in nanoseconds.
+// A live lease, and what its chunk is expected to take of its threads' time in an average loader of the class.
 struct HeldLease {
   LeaseKey lease;
   int64_t work_ns = 0;
@@ -63,12 +63,13 @@ struct LoaderState {
   bool given_up = false;
   bool draining = false;
   SpeedEstimate speed;  // beside its class's mean
-  bool slow = false;    // far below its class's median: it holds no lease that it does not work on
+  bool slow = false;    // far below its class's median: hardly a lease waits there
   double chunk_ns = 0;  // that an executor takes for a chunk, exponentially weighted; 0: unknown
   double way_ns = 0;    // of a lease to it and the result back, likewise
   uint64_t last_grant = 0;
 
-  // Chunks that its threads work on at a time: half of its leases, the other half hides the round trip.
+  // Chunks that its threads work on at a time: half of its leases, the other half hides the round trip. So an executor,
+  // here, is threads / executors() threads.
   int32_t executors() const { return std::max(1, depth / 2); }
   bool usable() const { return !stalled && !given_up && !draining && paused_until_ns == 0; }
   // From the work of all threads for a chunk to the time that one of its executors takes.
@@ -82,7 +83,7 @@ struct LoaderState {
   bool has_leased(const LeaseKey& lease) const;
   // Leases that it may hold: those that it works on, one more for each executor where it is not slow; or as many more as
   // it makes while a result travels to us and a lease back. For the fast and the far that is more than two. A slow one
-  // whose chunks are the work of several threads has one more as well, because the last samples of a chunk leave
+  // whose chunks are the work of several threads has half as many more, because the last samples of a chunk leave
   // threads idle.
   int32_t most_leases() const;
   // Until one of its executors is free for a chunk that it is granted now.

@@ -14,7 +14,7 @@ namespace {
 
 TEST_CASE("every event survives the way through JSON") {
   const LeaseKey lease{UINT64_MAX, 1, 2, 3};
-  const std::vector<Event> events = {LoaderJoined{1, 2, 3, 4},
+  const std::vector<Event> events = {LoaderJoined{1, 2, 3, 4, 1, 8},
                                      LoaderAlive{1},
                                      LoaderLost{1, "said \"no\"\n\ttwice"},
                                      LoaderAhead{1, 8},

@@ -24,11 +24,19 @@ def parent_of(pid):
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def ranks(env):
-    """pids by rank: mpirun's children."""
+def descends_from(pid, ancestor):
+    while pid > 1 and pid != ancestor:
+        pid = parent_of(pid)
+    return pid == ancestor
+
+
+def ranks(env, launcher=None):
+    """pids by rank: mpirun's children; with `launcher`, a pid, those of its job alone."""
     found = {}
     for pid in marked_processes(env[MARK]):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if launcher is not None and not descends_from(pid, launcher):
+                continue
             number = environment_of(pid).get(b"OMPI_COMM_WORLD_RANK")
             with open(f"/proc/{parent_of(pid)}/comm") as comm:
                 if number is not None and comm.read().strip() in ("mpirun", "prterun"):
@@ -43,6 +51,13 @@ def descriptors(pid):
         with contextlib.suppress(FileNotFoundError):
             found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
     return sorted(found)
+
+
+def cpu_s(pid):
+    """Seconds that the process's threads have run."""
+    with open(f"/proc/{pid}/stat") as file:
+        words = file.read().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def figures(pid):
