@@ -66,6 +66,7 @@ void SplitRegistry::loader_lost(PeerId loader) {
     it->second.opened.disks.forget(loader);
     it->second.lacking.erase(loader);
     it->second.waiting_for.erase(loader);
+    if (it->second.sizes_from == loader) ask_another_for_sizes(it->second);
     settle(it->second);
   }
 }
@@ -90,7 +91,17 @@ void SplitRegistry::ask_sizes(Split& split, PeerId loader) {
   split.sizes_from = loader;
   const auto part = static_cast<int32_t>(std::min<int64_t>(left, kPart));
   send_(loader, SizesAsked{split.fingerprint, split.sizes_until, part});
-  split.sizes_until += part;
+}
+
+// The one that was asked is lost. Those that have not answered PrepareSplit yet know nothing of the samples.
+void SplitRegistry::ask_another_for_sizes(Split& split) {
+  split.sizes_from = -1;
+  for (const PeerId loader : split.asked) {
+    if (split.waiting_for.count(loader) == 0) {
+      ask_sizes(split, loader);
+      return;
+    }
+  }
 }
 
 void SplitRegistry::sizes_told(PeerId loader, const SizesTold& m) {
@@ -103,6 +114,7 @@ void SplitRegistry::sizes_told(PeerId loader, const SizesTold& m) {
     return;
   }
   split.opened.sizes.set(m.first, m.codes);
+  split.sizes_until = m.first + std::ssize(m.codes);
   ask_sizes(split, loader);
 }
 

@@ -114,7 +114,7 @@ class SplitRegistry {
     std::set<Opening> waiting;     // for an answer
     std::set<Opening> open_at;     // those who have it open, or asked for it
     PeerId sizes_from = -1;        // who is asked for samples' sizes; -1: nobody, or all was said
-    int64_t sizes_until = 0;       // so many samples have been asked of
+    int64_t sizes_until = 0;       // those of so many samples are known
     bool known = false;            // the dataset's size is
     bool failed = false;
     SplitPrepared problem;
@@ -131,6 +131,7 @@ class SplitRegistry {
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
   void ask_sizes(Split& split, PeerId loader);
+  void ask_another_for_sizes(Split& split);
   Split* newest(Fingerprint described);
   Fingerprint& looked_for(PeerId receiver, const LookKey& key);
   Split& choose(Fingerprint& looked, const OpenSplit& m, SplitAsked& asked);

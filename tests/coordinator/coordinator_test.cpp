@@ -103,6 +103,30 @@ TEST_CASE("a split is opened when every loader has answered, and once for all re
   CHECK(world.take<PrepareSplit>(2).empty());
 }
 
+TEST_CASE("samples' sizes are asked of one loader, part after part, and of another one where that is lost") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  constexpr int64_t kPart = 1 << 15, kSamples = 2 * kPart + 5;
+  world.open_at_both(json, kSamples);
+  const auto asked_of = [&](PeerId loader) {
+    std::vector<std::pair<int64_t, int32_t>> parts;
+    for (const SizesAsked& m : world.take<SizesAsked>(loader)) parts.emplace_back(m.first, m.samples);
+    return parts;
+  };
+  using Parts = std::vector<std::pair<int64_t, int32_t>>;
+  CHECK(asked_of(2) == Parts{{0, kPart}});
+  CHECK(asked_of(3).empty());
+  world.coordinator.handle(2, SizesTold{fingerprint, 0, std::string(kPart, '\x50')});
+  CHECK(asked_of(2) == Parts{{kPart, kPart}});
+  world.coordinator.peer_lost(2, "its process ended", true);
+  CHECK(asked_of(3) == Parts{{kPart, kPart}});
+  world.coordinator.handle(3, SizesTold{fingerprint, kPart, std::string(kPart, '\x50')});
+  CHECK(asked_of(3) == Parts{{2 * kPart, 5}});
+  world.coordinator.handle(3, SizesTold{fingerprint, 2 * kPart, ""});  // it knows no more
+  CHECK(asked_of(3).empty());
+}
+
 TEST_CASE("a loader has as many leases as its hello asked for, and no more") {
   World world;
   const std::string json = split_json();

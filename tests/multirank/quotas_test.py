@@ -8,7 +8,8 @@ a heavy tail. Emulated: four loaders of four threads, of which one needs four ti
 long as a sample takes, the times having a heavy tail.
 
 By default only the stream is looked at. The batches made ahead are more than the fast loaders make while the slow one is at
-its longest chunk: with fewer, everybody waits for that one.
+its longest chunk: with fewer, everybody waits for that one. Where crops may be entered is not learned (index_memory_mb): a
+loader that meets all photos alone would know that after an epoch, and be a sixth faster than one that meets a third of them.
 """
 
 import json
@@ -46,7 +47,7 @@ work = tempfile.TemporaryDirectory(prefix="quotas_test-")
 JOB = """\
 seed: 3
 roles: {{trainers: 1}}
-loader: {{threads: {threads}, memory_gb: 0.25, chunk_samples: 4, prefetch: 8}}
+loader: {{threads: {threads}, memory_gb: 0.25, chunk_samples: 4, prefetch: 8, index_memory_mb: 0}}
 trainer: {{timeout_s: 60, grace_s: 2}}
 splits:
   train:
@@ -219,9 +220,8 @@ def test_three_loaders_under_quotas():
     if FULL:
         short = [f"splits.train.dataset.folder={folders[0]}"]
         alone = [lambda env, quota=quota: run_loaders(env, job, 1, short, (quota,), epochs=round(10 * quota)) for quota in QUOTAS]
-        _, used = compare("quotas", lambda env: run_loaders(env, job, 3, quotas=QUOTAS), alone)
-        # All that the kernel lets them have goes into the job. What they make of it is less than alone (the line above), because
-        # a picture costs more of a core where loaders push each other from it and its caches.
+        shares, used = compare("quotas", lambda env: run_loaders(env, job, 3, quotas=QUOTAS), alone)
+        assert statistics.mean(shares) >= GOAL, shares
         assert all(cores >= GOAL * quota for turn in used for cores, quota in zip(turn, QUOTAS)), used
         return
     with no_leftovers() as env:
