@@ -131,7 +131,7 @@ struct LoaderJoined {
 };
 struct LoaderAlive {
   LoaderId loader = 0;
-};  // heartbeat; every other event of it counts too
+};  // heartbeat; what a loader says of its work counts, too
 struct LoaderLost {
   LoaderId loader = 0;
   std::string reason;

@@ -92,8 +92,16 @@ BatchCut cut_batch(const BatchPlan& batch, const SamplePlacement& placement, int
   return cut;
 }
 
+void LoaderDisks::forget(PeerId loader) {
+  const auto found = readable_.find(loader);
+  if (found == readable_.end()) return;
+  lost_[loader] = std::move(found->second);
+  readable_.erase(found);
+}
+
 void LoaderDisks::set(PeerId loader, IndexRanges ranges) {
   readable_.erase(loader);
+  lost_.erase(loader);
   for (const auto& [other, same] : readable_) {
     if (*same != ranges) continue;
     readable_[loader] = same;
@@ -112,10 +120,18 @@ bool LoaderDisks::all_have_all(int64_t size) const {
                      [size](const auto& item) { return item.second->samples() == size; });
 }
 
+IndexRanges LoaderDisks::missing(int64_t size) const {
+  std::vector<Readable> disks;
+  for (const auto& [loader, readable] : readable_) disks.push_back(readable);
+  return SamplePlacement(size, disks).missing();
+}
+
 std::shared_ptr<const SamplePlacement> LoaderDisks::placement(int64_t size, BackgroundWork& background) {
   std::vector<Readable> disks;
   size_t ranges = 0;
-  for (const auto& [loader, readable] : readable_) {
+  std::map<PeerId, Readable> said = readable_;
+  said.insert(lost_.begin(), lost_.end());
+  for (const auto& [loader, readable] : said) {
     if (std::find(disks.begin(), disks.end(), readable) != disks.end()) continue;
     disks.push_back(readable);
     ranges += readable->count();

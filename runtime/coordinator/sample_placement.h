@@ -75,15 +75,19 @@ BatchCut cut_batch(const BatchPlan& batch, const SamplePlacement& placement, int
 class LoaderDisks {
  public:
   void set(PeerId loader, IndexRanges ranges);
-  void forget(PeerId loader) { readable_.erase(loader); }
+  // Lost: it can read nothing. Groups are made as if it could, so that it holds some where it comes back.
+  void forget(PeerId loader);
   Readable of(PeerId loader) const;  // null: it has not said
   bool all_have_all(int64_t size) const;
-  // Of what loaders have said by now. Null: it is being made; ask again when `background` has told.
+  // Samples that none has but lost ones. O(ranges); asked when a split is opened.
+  IndexRanges missing(int64_t size) const;
+  // Of what loaders have said by now, lost ones too. Null: it is being made; ask again when `background` has told.
   std::shared_ptr<const SamplePlacement> placement(int64_t size, BackgroundWork& background);
 
  private:
   static constexpr size_t kAtOnce = 1 << 14;  // ranges: a millisecond or two
   std::map<PeerId, Readable> readable_;       // equal ones are one
+  std::map<PeerId, Readable> lost_;           // what lost loaders had said
   std::vector<Readable> made_of_;
   std::shared_future<std::shared_ptr<const SamplePlacement>> made_;
 };

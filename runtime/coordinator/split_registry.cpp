@@ -312,7 +312,8 @@ bool SplitRegistry::is_placed(Split& split) {
 void SplitRegistry::check_placement(Split& split) {
   OpenedSplit& opened = split.opened;
   const int64_t size = opened.prepared.dataset_size;
-  const IndexRanges& missing = opened.disks.placement(size, background_)->missing();
+  const IndexRanges missing =
+      lost_.empty() ? opened.disks.placement(size, background_)->missing() : opened.disks.missing(size);
   if (missing.count() > 0) {
     std::string lacking;
     int named = 0;

@@ -126,5 +126,20 @@ TEST_CASE("where every disk has everything a batch is cut as it is elsewhere: in
   CHECK(cut.ends == std::vector<int32_t>{3, 6});
 }
 
+TEST_CASE("a loader that comes back holds groups of what was placed while it was away") {
+  BackgroundWork background([] {});
+  LoaderDisks disks;
+  disks.set(2, IndexRanges({0, 50}, 100));
+  disks.set(3, IndexRanges({50, 80}, 100));
+  disks.set(4, IndexRanges({80, 100}, 100));
+  disks.forget(3);
+  disks.forget(4);
+  const auto placement = disks.placement(100, background);
+  REQUIRE(placement != nullptr);
+  CHECK(disks.of(3) == nullptr);
+  disks.set(3, IndexRanges({50, 80}, 100));
+  CHECK(placement->held_by(disks.of(3)) == std::vector<int64_t>{placement->group_of(50)});
+}
+
 }  // namespace
 }  // namespace penstock
