@@ -7,7 +7,7 @@
 // One thread, one event loop: endpoint, executor's done queue, timers. Executors have threads of their own and know
 // nothing of the network.
 //
-//   LeaseGranted -> free chunk buffer of its split -> executor -> chunk to its receiver, ChunkDone to the coordinator
+//   LeaseGranted -> free chunk buffer of its split -> executor -> ChunkDone to the coordinator, chunk to its receiver
 //                                                     `-> failed: ChunkUndone, chunk buffer free again
 //   ChunkBufferReturned -> chunk buffer free, ChunkBufferFree to the coordinator (its quota counts chunk buffers)
 //

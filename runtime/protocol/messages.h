@@ -13,8 +13,8 @@
 //   e. C -> R  SplitOpened / SplitRefused
 //   f. R -> C  OpenLeaseStream             an iteration begins; then BatchBufferFree for every batch there is room for
 //   g. C -> L  LeaseGranted                what the balancer decided, with the sample indices; or LeaseRevoked
-//   h. L -> R  (chunk)                     runtime/protocol/chunk.h
-//   i. L -> C  ChunkDone / ChunkUndone, and later ChunkBufferFree
+//   h. L -> C  ChunkDone / ChunkUndone, and later ChunkBufferFree
+//   i. L -> R  (chunk)                     runtime/protocol/chunk.h; after ChunkDone, which C may hear later all the same
 //   j. R -> C  ChunkTaken                  accepted: it stands in its batch buffer
 //   k. R -> C  CursorAt, CloseLeaseStream
 //   l. R -> C  SplitClosed                 this receiver's last client of a split has gone; C -> L: so have all
@@ -32,9 +32,9 @@
 //   t. C -> L  GivenUp                     silent for too long; when it hears of that it drops its work and says
 //                                          LoaderHello again, as its next incarnation
 //   u. R -> C  ChunkDamaged, LoaderDamaged what came from a loader and is no use
-//   w. C -> L  SizesAsked, L -> C SizesTold  what samples weigh, for the balancer; after SplitPrepared, a part at a time
 //   v. L -> C  LoaderLeaving               it is to go (SIGTERM): the coordinator grants it nothing more, says Leave when
 //                                          it holds nothing, and Goodbye to it alone when it has reported
+//   w. C -> L  SizesAsked, L -> C SizesTold  what samples weigh, for the balancer; after SplitPrepared, a part at a time
 //   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: receivers report ReceiverDone when their program has ended (or after EndServing, which goes to all of them);
 // the coordinator asks loaders to Leave, collects their reports and sends everybody Goodbye.
