@@ -128,7 +128,8 @@ class Balancer::Impl {
     require(e.leases >= 0, "loader " + std::to_string(e.loader) + " wants fewer leases than none");
     LoaderState* loader = note_alive(e.loader);
     if (loader == nullptr) return;
-    loader->ahead = e.leases;
+    constexpr int32_t kMostAhead = 1 << 16;
+    loader->ahead = std::min(e.leases, kMostAhead);
     loaders_.refresh(*loader);
     dispatch_loader(*loader);
   }

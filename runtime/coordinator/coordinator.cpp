@@ -590,15 +590,16 @@ class Coordinator::Impl {
                 "' any more; it ends here, and the job goes on (is its disk full?)");
       }
     }
+    // Loaders first hear what was decided. The rest is events of its own, which may close lease streams: a grant that
+    // came after it would be dropped, and its chunk buffer never be free again.
     for (const Action& action : actions) {
-      std::visit(overloaded{
-                     [&](const Grant& a) { grant(a); },
-                     [&](const Revoke& a) { send_(a.loader, LeaseRevoked{a.lease}); },
-                     [&](const LoaderDrained& a) { drained(a.loader); },
-                     [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason, false); },
-                     [&](const FailLeaseStream& a) { fail_lease_stream(a); },
-                 },
-                 action);
+      if (const auto* a = std::get_if<Grant>(&action)) grant(*a);
+      if (const auto* a = std::get_if<Revoke>(&action)) send_(a->loader, LeaseRevoked{a->lease});
+    }
+    for (const Action& action : actions) {
+      if (const auto* a = std::get_if<LoaderDrained>(&action)) drained(a->loader);
+      if (const auto* a = std::get_if<GiveUpLoader>(&action)) peer_lost(a->loader, a->reason, false);
+      if (const auto* a = std::get_if<FailLeaseStream>(&action)) fail_lease_stream(*a);
     }
   }
 
