@@ -128,7 +128,7 @@ class Balancer::Impl {
     require(e.leases >= 0, "loader " + std::to_string(e.loader) + " wants fewer leases than none");
     LoaderState* loader = note_alive(e.loader);
     if (loader == nullptr) return;
-    constexpr int32_t kMostAhead = 1 << 16;
+    constexpr int32_t kMostAhead = 1 << 16;  // more than any loader has chunk buffers; leases are added up in 32 bits
     loader->ahead = std::min(e.leases, kMostAhead);
     loaders_.refresh(*loader);
     dispatch_loader(*loader);
@@ -760,13 +760,11 @@ class Balancer::Impl {
       LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node, admits, finish_ns);
       if (loader != nullptr) {
         if (known == left.end()) left[chunk.group] = left_to_others(*loader, stream, chunk);
-        if (place > left[chunk.group] || has_history(chunk)) {
-          grant(stream, step, index, chunk, *loader);
-          return true;
+        if (place <= left[chunk.group] && !has_history(chunk)) {
+          // Of the others one may have room, though it would finish later.
+          const auto pulls = [&](const LoaderState& l) { return admits(l) && finish_.pulls(l, stream, chunk, now_); };
+          loader = loaders_.best(stream.opened.receiver, stream.opened.node, pulls, finish_ns);
         }
-        // Of these others one may have room, though it would finish later.
-        const auto pulls = [&](const LoaderState& l) { return admits(l) && finish_.pulls(l, stream, chunk, now_); };
-        loader = loaders_.best(stream.opened.receiver, stream.opened.node, pulls, finish_ns);
         if (loader != nullptr) {
           grant(stream, step, index, chunk, *loader);
           return true;

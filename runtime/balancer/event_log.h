@@ -17,7 +17,7 @@
 //   default; an unknown event is an error, and so is another version: its balancer decided otherwise. Bytes of a reason that are not UTF-8
 //   are written as U+FFFD.
 // Events count from 1, so that one which is missing is noticed even where nothing was decided by it; a log without
-//   numbers, as earlier versions wrote, is read all the same.
+//   numbers is read all the same.
 // A log cut off anywhere is a valid log of what came before, once an incomplete last line is removed; the last event's
 //   actions may then be missing, and replay_log reports that as a difference at the last line.
 // Thread-safety: pure functions. Failure behaviour: Error(usage) names what cannot be read; replay_log adds the line.

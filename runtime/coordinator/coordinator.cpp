@@ -597,9 +597,14 @@ class Coordinator::Impl {
       if (const auto* a = std::get_if<Revoke>(&action)) send_(a->loader, LeaseRevoked{a->lease});
     }
     for (const Action& action : actions) {
-      if (const auto* a = std::get_if<LoaderDrained>(&action)) drained(a->loader);
-      if (const auto* a = std::get_if<GiveUpLoader>(&action)) peer_lost(a->loader, a->reason, false);
-      if (const auto* a = std::get_if<FailLeaseStream>(&action)) fail_lease_stream(*a);
+      std::visit(overloaded{
+                     [](const Grant&) {},
+                     [](const Revoke&) {},
+                     [&](const LoaderDrained& a) { drained(a.loader); },
+                     [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason, false); },
+                     [&](const FailLeaseStream& a) { fail_lease_stream(a); },
+                 },
+                 action);
     }
   }
 

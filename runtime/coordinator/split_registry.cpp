@@ -304,16 +304,20 @@ void SplitRegistry::decide(Split& split) {
 
 // Whether it can be said where its samples are. Those that no loader has may be at one that is still to join.
 bool SplitRegistry::is_placed(Split& split) {
-  const auto placement = split.opened.disks.placement(split.opened.prepared.dataset_size, background_);
-  if (placement == nullptr) return false;
-  return placement->missing().count() == 0 || living_.size() + lost_.size() >= options_.loaders;
+  if (split.opened.disks.placement(split.opened.prepared.dataset_size, background_) == nullptr) return false;
+  return living_.size() + lost_.size() >= options_.loaders || missing(split.opened).count() == 0;
+}
+
+// Samples that no living loader has. Lost ones count in the placement, because they may come back.
+IndexRanges SplitRegistry::missing(OpenedSplit& opened) {
+  const int64_t size = opened.prepared.dataset_size;
+  return lost_.empty() ? opened.disks.placement(size, background_)->missing() : opened.disks.missing(size);
 }
 
 void SplitRegistry::check_placement(Split& split) {
   OpenedSplit& opened = split.opened;
   const int64_t size = opened.prepared.dataset_size;
-  const IndexRanges missing =
-      lost_.empty() ? opened.disks.placement(size, background_)->missing() : opened.disks.missing(size);
+  const IndexRanges missing = this->missing(opened);
   if (missing.count() > 0) {
     std::string lacking;
     int named = 0;

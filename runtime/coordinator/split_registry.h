@@ -140,6 +140,7 @@ class SplitRegistry {
   void decide(Split& split);
   void settle(Split& split);
   bool is_placed(Split& split);
+  IndexRanges missing(OpenedSplit& opened);
   void judge(Split& split);
   void check_placement(Split& split);
   void answer(Split& split);

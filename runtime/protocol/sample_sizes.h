@@ -5,7 +5,8 @@
 //   sizes.set(first, codes);                          // the coordinator
 //   const int64_t bytes = sizes.bytes_of(index);      // 0: unknown
 //
-// A code stands for a size that it may be up to 9 % too small for: eight to each doubling. What chunks cost is guessed by it, nothing else.
+// A code stands for a size, of which it may be up to 9 % short: eight to each doubling. What chunks cost is guessed by it,
+// nothing else.
 // Memory: for the blocks of 65,536 samples that anything was said of. Thread-safety: plain values; one owner.
 #pragma once
 

@@ -12,6 +12,7 @@ its longest chunk: with fewer, everybody waits for that one. Where crops may be 
 loader that meets all photos alone would know that after an epoch, and be a sixth faster than one that meets a third of them.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -139,8 +140,10 @@ def make_photos(links, first_folder=None):
 def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
     """(images a second in so many epochs after the first one, cores that the loaders used then, report) of a job of so many
     loaders; quotas hold once all of them run. `env` is no_leftovers'."""
-    groups = [a_group(quota) for quota in quotas]
-    with tempfile.TemporaryFile("w+", dir=work.name) as err:
+    with contextlib.ExitStack() as at_the_end, tempfile.TemporaryFile("w+", dir=work.name) as err:
+        groups = [a_group(quota) for quota in quotas]
+        for group in groups:
+            at_the_end.callback(group.close)
         process = subprocess.Popen(
             [PENSTOCK, "launch", "--run", "-n", str(1 + count), job, "--json", "--quiet", *overrides, "--", PATTERNS, "counted", job,
              os.path.join(work.name, "%r.json"), *overrides],
@@ -160,8 +163,6 @@ def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
         code = process.wait(60)
         err.seek(0)
         assert code == 0, err.read()[-4000:]
-    for group in groups:
-        group.close()
     report = json.loads(last)
     assert len(passed) == 1 + epochs, passed
     took_s = passed[-1] - passed[0]
@@ -171,7 +172,8 @@ def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
 
 def compare(what, together, alone):
     """([what they deliver together, over the sum of what each does alone], [cores that the loaders used together]) by turns.
-    `together(env)` and each of `alone` are run_loaders. Those that run alone do so at the same time: processors that share caches, or are two threads of one core, are as busy as before."""
+    `together(env)` and each of `alone` are run_loaders. Those that run alone do so at the same time: processors that share
+    caches, or are two threads of one core, are as busy as before."""
     shares, used = [], []
     for _ in range(TURNS):
         with no_leftovers(wait_s=8) as env:
@@ -181,8 +183,9 @@ def compare(what, together, alone):
         shares.append(rate / sum(rates))
         balance = next(rank["balance"] for rank in report["ranks"] if "balance" in rank)
         made = ", ".join(f"{one['chunks']}{' (slow)' if one['slow'] else ''}" for one in balance["loaders"])
-        print(f"  {what}: together {rate:.1f} images/s of {', '.join(f'{one:.3f}' for one in cores)} cores, alone {', '.join(f'{one:.1f}' for one in rates)}: {shares[-1]:.3f} of their "
-              f"sum; equal shares would be {len(rates) * min(rates) / sum(rates):.3f}; chunks {made}", flush=True)
+        print(f"  {what}: together {rate:.1f} images/s of {', '.join(f'{one:.3f}' for one in cores)} cores, "
+              f"alone {', '.join(f'{one:.1f}' for one in rates)}: {shares[-1]:.3f} of their sum; "
+              f"equal shares would be {len(rates) * min(rates) / sum(rates):.3f}; chunks {made}", flush=True)
         used.append(cores)
     return shares, used
 

@@ -300,17 +300,12 @@ class Hosts:
         return dict(env, **{f"OMPI_MCA_{name}": value for name, value in self.mca().items()})
 
 
-def job_words(hosts, job, per_host, options=(), overrides=(), program=()):
-    """`penstock run` under an mpirun for the first host, with `per_host` ranks on each."""
-    where = ["--host", ",".join(f"{alias}:{per_host}" for alias in hosts.aliases)]
-    words = mpirun_words(per_host * len(hosts.aliases), hosts.mca().items())
-    words += [*where, PENSTOCK, "run", job, *options, *overrides]
-    return words + (["--", *program] if program else [])
-
-
 def run_on(hosts, job, per_host, options=("--json",), overrides=(), program=(), env=None, timeout=60):
-    words = hosts.enter(0, job_words(hosts, job, per_host, options, overrides, program))
-    return Result(leftovers.run(words, timeout, env=env))
+    """`penstock run` under an mpirun on the first host, with `per_host` ranks on each."""
+    words = mpirun_words(per_host * len(hosts.aliases), hosts.mca().items())
+    words += ["--host", ",".join(f"{alias}:{per_host}" for alias in hosts.aliases), PENSTOCK, "run", job, *options, *overrides]
+    words += ["--", *program] if program else []
+    return Result(leftovers.run(hosts.enter(0, words), timeout, env=env))
 
 
 class RunningJob:
