@@ -82,7 +82,7 @@ class Balancer::Impl {
 
   CostFigures cost(int32_t executor_class) const {
     const CostModel& model = finish_.model(executor_class);
-    return {model.samples(), model.fixed_ns(), model.ns_per_byte(), model.ns_per_pixel()};
+    return {model.samples(), model.mean_ns(), model.fixed_ns(), model.ns_per_byte(), model.ns_per_pixel()};
   }
 
   std::vector<LinkFigures> links() const {

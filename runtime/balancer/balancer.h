@@ -259,6 +259,7 @@ class Balancer {
   // them added, in an average loader of the class.
   struct CostFigures {
     int64_t samples = 0;
+    double mean_ns = 0;
     double fixed_ns = 0;
     double ns_per_byte = 0;
     double ns_per_pixel = 0;

@@ -40,6 +40,7 @@ void CostModel::observe(int64_t bytes, int64_t pixels, int64_t busy_ns) {
     covariance_[i][i] = std::max(covariance_[i][i], 0.0) + kDrift;
   }
   ++samples_;
+  busy_ns_ += static_cast<double>(busy_ns);
 }
 
 double CostModel::predict_ns(int64_t bytes, int64_t pixels) const {

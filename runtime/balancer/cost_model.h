@@ -25,6 +25,7 @@ class CostModel {
   double predict_ns(int64_t bytes, int64_t pixels) const;  // 0 before the first observation, never negative
 
   int64_t samples() const { return samples_; }
+  double mean_ns() const { return samples_ == 0 ? 0 : busy_ns_ / static_cast<double>(samples_); }  // of all of them
   double fixed_ns() const;
   double ns_per_byte() const;
   double ns_per_pixel() const;
@@ -34,6 +35,7 @@ class CostModel {
   static Vector regressors(int64_t bytes, int64_t pixels);
 
   int64_t samples_ = 0;
+  double busy_ns_ = 0;
   Vector weights_{};                    // in milliseconds per regressor
   std::array<Vector, 3> covariance_{};  // of the weights, up to the noise's variance
 };

@@ -12,6 +12,7 @@ nlohmann::json balance_report(const Balancer& balancer, const std::vector<int>& 
     if (cost.samples == 0) continue;
     report["costs"].push_back({{"executors", executor_class == 0 ? "cpu" : "gpu"},
                                {"chunks", cost.samples},
+                               {"mean_us", cost.mean_ns / 1e3},
                                {"fixed_us", cost.fixed_ns / 1e3},
                                {"ns_per_byte", cost.ns_per_byte},
                                {"ns_per_pixel", cost.ns_per_pixel}});

@@ -19,6 +19,7 @@ struct Job {
   double receiver_busy_s = 1;
   json links = json::array();
   bool slow = false;
+  double fixed_us = 120;
 
   std::string report_of(int rank) const {
     json report = {{"rank", rank}, {"host", rank < 2 ? "a" : "b"}, {"elapsed_s", 10.0}};
@@ -39,14 +40,18 @@ struct Job {
     if (rank == 0) {
       report["coordinating_s"] = 0.2;
       report["leases"] = {{"granted", 12345}, {"regranted", 3}, {"hedged", 1}};
-      report["balance"] = {
-          {"costs",
-           {{{"executors", "cpu"}, {"chunks", 100}, {"fixed_us", 120.0}, {"ns_per_byte", 3.0}, {"ns_per_pixel", 2.0}}}},
-          {"loaders",
-           {{{"rank", 2}, {"chunks", 90}, {"speed", 1.0}, {"slow", false}},
-            {{"rank", 3}, {"chunks", 10}, {"speed", 0.2}, {"slow", slow}}}},
-          {"links", links},
-          {"nodes", {0, 0, 1, 1}}};
+      report["balance"] = {{"costs",
+                            {{{"executors", "cpu"},
+                              {"chunks", 100},
+                              {"mean_us", 8310.0},
+                              {"fixed_us", fixed_us},
+                              {"ns_per_byte", 3.0},
+                              {"ns_per_pixel", 2.0}}}},
+                           {"loaders",
+                            {{{"rank", 2}, {"chunks", 90}, {"speed", 1.0}, {"slow", false}},
+                             {{"rank", 3}, {"chunks", 10}, {"speed", 0.2}, {"slow", slow}}}},
+                           {"links", links},
+                           {"nodes", {0, 0, 1, 1}}};
     }
     return report.dump();
   }
@@ -107,7 +112,9 @@ TEST_CASE("the text has leases, costs, speeds and links") {
   CHECK(says(text,
              "leases: 12,345 granted, 3 of them a second time, 1 because the first holder was late; "
              "granting them took rank 0 (trainer 0, host a) 2.0 % of its time\n"));
-  CHECK(says(text, "cost of a chunk on a thread: 0.12 ms + 3.00 ns a byte + 2.00 ns a pixel\n"));
+  CHECK(says(text, "cost of a chunk on a thread: 8.31 ms on average, 0.12 ms + 3.00 ns a byte + 2.00 ns a pixel\n"));
+  job.fixed_us = -18440;
+  CHECK(says(report_text(job.merged()), "cost of a chunk on a thread: 8.31 ms on average\n"));
   CHECK(says(text, "rank 3 (loader, host b) is slow: 0.20 of the mean speed\n"));
   CHECK(says(text, "speeds of the loaders, beside their mean: 0.20 to 1.00\n"));
   CHECK(says(text, "link b to a: 100 chunks, 118 MB, at 12.0 MB/s where they waited for it\n"));
