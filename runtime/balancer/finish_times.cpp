@@ -73,13 +73,13 @@ bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& str
 
 // Looked at again every few milliseconds alone: in a fleet whose links are slow it is asked for with every grant.
 const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stream, const ChunkState& first,
-                                                    const Others& others, int64_t now_ns) {
+                                                    const Others& others, bool slow_too, int64_t now_ns) {
   constexpr int64_t kFresh_ns = 3'000'000;
-  Supply& supply = supplies_[{stream.id(), first.group}];
+  Supply& supply = supplies_[{stream.id(), first.group, slow_too}];
   if (supply.at_ns >= 0 && now_ns - supply.at_ns < kFresh_ns) return supply;
   supply = {now_ns, 0, INT64_MAX};
   for (const auto& [id, loader] : others.loaders.all()) {
-    if (loader.slow || !loader.usable() || !others.may_make(id)) continue;
+    if ((loader.slow && !slow_too) || !loader.usable() || !others.may_make(id)) continue;
     const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work_ns(loader, stream, first)));
     if (!is_near(loader, stream, first, now_ns)) continue;
     supply.chunks_per_ns +=
@@ -102,7 +102,8 @@ bool FinishTimes::pulls(const LoaderState& loader, const LeaseStreamState& strea
 
 int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
                                     const Others& others, int64_t now_ns) {
-  const Supply& supply = near_supply(stream, first, others, now_ns);  // of which the loader is none
+  const bool far = !is_near(loader, stream, first, now_ns);
+  const Supply& supply = near_supply(stream, first, others, far, now_ns);  // of which the loader is none
   if (supply.chunks_per_ns == 0) return 0;
   const int64_t finish = finish_ns(loader, stream, first, now_ns);
   if (finish <= 2 * supply.least_ns) return 0;

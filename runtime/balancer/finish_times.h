@@ -14,11 +14,12 @@
 // Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the threads' work) or
 //   slow (less than a third of its class's median speed). All others pull whatever comes next: where executors and links
 //   are alike, that is as good as any plan and needs no estimate.
-//   The near loaders, which are neither, will get to the waiting chunk number k at about
+//   Those to whom chunks are left will get to the waiting chunk number k at about
 //       least finish of one of them + k / rate      rate: chunks a second that they make for this receiver
-//   and a far or slow one takes the first chunk that it finishes no later than that. So over a slow link travel chunks
-//   that are needed late, as many as the link carries, and none that would hold up a batch. Where no near loader is
-//   left, it takes what comes. One that has receivers on its own node takes nothing for far ones while it works for those:
+//   and the loader takes the first chunk that it finishes no later than that. A slow one leaves chunks to near ones that
+//   are not slow; a far one to all near ones, because even a slow loader at home may be faster than the link. So over a slow link travel chunks
+//   that are needed late, as many as the link carries, and none that would hold up a batch. Where there is nobody to
+//   leave them to, it takes what comes. One that has receivers on its own node takes nothing for far ones while it works for those:
 //   behind a chunk on a slow link its own leases would wait, too. And nobody takes more than the link carries in a
 //   second (LinkCosts::is_full).
 // Slow and back: looked at by update_slow(), at every tick. A slow loader keeps what it works on and nothing behind it
@@ -31,7 +32,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
@@ -78,7 +79,7 @@ class FinishTimes {
   const CostModel& model(int32_t executor_class) const { return models_[index_of(executor_class)]; }
 
  private:
-  // What the near loaders make for a lease stream.
+  // What near loaders make for a lease stream: all of them, or those that pull.
   struct Supply {
     int64_t at_ns = -1;
     double chunks_per_ns = 0;
@@ -87,14 +88,14 @@ class FinishTimes {
   bool is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                int64_t now_ns) const;
   const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const Others& others,
-                            int64_t now_ns);
+                            bool slow_too, int64_t now_ns);
   static size_t index_of(int32_t executor_class) { return executor_class == 1 ? 1 : 0; }
   int64_t link_ns(const LoaderState& loader, const LeaseStreamState& stream, int64_t now_ns) const;
 
   std::array<CostModel, kClasses> models_;
   double mean_bytes_ = 0;  // of the fleet's chunks
   double mean_pixels_ = 0;
-  std::map<std::pair<LeaseStreamId, int64_t>, Supply> supplies_;  // by lease stream and group of samples
+  std::map<std::tuple<LeaseStreamId, int64_t, bool>, Supply> supplies_;  // lease stream, group of samples, slow_too
 };
 
 }  // namespace penstock

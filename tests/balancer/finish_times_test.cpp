@@ -165,6 +165,16 @@ TEST_CASE("where they do not, chunks that are needed late cross it, as many as i
   CHECK(with <= 1.06 * before);
 }
 
+TEST_CASE("a loader at home that is slow beside the far one still makes what the link would make later") {
+  World alone({{0, 2, 40}}, 100, 1);
+  World both({{0, 2, 40}, {1, 2, 10}}, 100, 1);  // 50 chunks a second, and a link that carries 10
+  const double before = alone.rate(50, 300), with = both.rate(50, 300);
+  CHECK(both.slow(0));
+  MESSAGE("steps/s: alone " << before << ", and over the link " << with << "; crossed " << both.made(1));
+  CHECK(with >= 0.99 * before);
+  CHECK(with <= 1.25 * before);
+}
+
 TEST_CASE("with no loader at home the link is kept busy") {
   World far({{1, 2, 10}}, 100, 1);
   CHECK(far.rate(10, 60) >= 0.98 * 10 / 8);
