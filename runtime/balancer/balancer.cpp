@@ -151,9 +151,9 @@ class Balancer::Impl {
       chunk.state = State::sent;
       chunk.made_ns = now_;
       chunk.held_ns = e.held_ns;
-      times_.observe(now_ - chunk.granted_ns);
       streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
       start_timer(e.lease, chunk, doubled(options_.lease_timeout_ns, chunk));
+      observe_time(now_ - chunk.granted_ns);
     } else if (!made) {
       loaders_.revoked_answered(*loader, e.lease);
     }
@@ -491,6 +491,19 @@ class Balancer::Impl {
     const int64_t most = doubled(options_.lease_timeout_ns, chunk);
     return p99_ns == 0 ? most : std::min(most, doubled(std::max(kShortestLateness, kLateness * p99_ns), chunk));
   }
+  void observe_time(int64_t took_ns) {
+    const bool unknown = times_.p99_ns() == 0;
+    times_.observe(took_ns);
+    if (!unknown || times_.p99_ns() == 0) return;
+    // Leases that were granted before this was known may be late, too.
+    const std::set<std::pair<int64_t, LeaseKey>> running = timers_;
+    for (const auto& [at_ns, place] : running) {
+      LeaseStreamState& stream = *streams_.find(place.stream);
+      ChunkState& chunk = *streams_.chunk(stream, place.step, place.chunk);
+      if (chunk.state == State::leased) start_timer(place, chunk, lateness(chunk));
+    }
+  }
+
   void start_timer(const LeaseKey& lease, ChunkState& chunk, int64_t wait_limit) {
     stop_timer(lease, chunk);
     const int64_t since = since_ns(chunk);

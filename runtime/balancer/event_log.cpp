@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 
 // clang-format off: a table is read best as one
 // Each struct's fields are listed once, here, and read and written through the same list.

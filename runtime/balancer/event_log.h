@@ -7,7 +7,7 @@
 //   const std::string difference = replay_log(whole_text).difference;   // declared in balancer.h
 //
 // Format: UTF-8 text, one record a line, each line ends with '\n', no line holds another newline.
-//   first line   the options:   {"penstock_balancer_log":5,"policy":"deadline","random_seed":0,
+//   first line   the options:   {"penstock_balancer_log":6,"policy":"deadline","random_seed":0,
 //                                "lease_timeout_ns":..,"lost_after_ns":..,"max_attempts":..,"receivers":..}
 //   an event     <now in ns> <number><TAB><JSON>    12000000 7<TAB>{"event":"loader_alive","loader":3}
 //   its actions  <TAB><JSON>, in order, before the next event's line

@@ -298,7 +298,6 @@ TEST_CASE("100 chunks an executor: within 2 % of the lower bound, 5 % with heavy
     }
   };
   constexpr size_t kOurs = kOtherNames.size();
-  int above = 0;
   std::array<std::array<Ratios, kOurs + 2>, 3> table;  // the other policies, then ours with one lease and with two
   for (int i = 0; i < count; ++i) {
     CAPTURE(i);
@@ -311,10 +310,8 @@ TEST_CASE("100 chunks an executor: within 2 % of the lower bound, 5 % with heavy
       const Outcome outcome = run(instance, true, leases);
       REQUIRE(outcome.chunks == instance.work.size());
       ratio = outcome.makespan_ns / bound;
-      // Messages take no time here, so one lease each is enough. With two, a chunk may wait behind another; and where the
-      // budget for hedges is spent, what a frozen executor holds waits for its silence to be noticed (lost_after / 4).
-      if (leases == 1) CHECK(ratio <= kMost[kind]);
-      if (leases == 2 && ratio > kMost[kind] + 0.005) ++above;
+      // Messages take no time here, so one lease each is enough. With two, a chunk may wait behind another.
+      CHECK(ratio <= kMost[kind] + (leases == 1 ? 0 : 0.005));
       CHECK(ratio >= 1 - 1e-6);
       table[kind][kOurs + static_cast<size_t>(leases) - 1].add(ratio, ratio);
     }
@@ -322,7 +319,6 @@ TEST_CASE("100 chunks an executor: within 2 % of the lower bound, 5 % with heavy
       table[kind][p].add(makespan_of(static_cast<Other>(p), instance, random) / bound, ratio);
     }
   }
-  CHECK(above <= count / 1000);
   for (size_t kind = 0; kind < table.size(); ++kind) {
     std::ostringstream text;
     text << kKindNames[kind];

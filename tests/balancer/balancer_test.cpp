@@ -338,6 +338,26 @@ TEST_CASE("a lease that takes three times what 99 of 100 take, and 250 ms, is he
   CHECK(bench.balancer.figures()[late.loader].hedged == 1);
 }
 
+TEST_CASE("a lease that was granted before anything was known of such times is hedged like all others") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{1, 4, 256, 0});
+  bench.at(0, LoaderJoined{2, 4, 256, 0});
+  bench.at(0, stream(1, 0, 1, 1000));
+  bench.at(0, BatchBufferReserved{1, 0});
+  const Grant first = bench.grants.at(0);  // whose chunk is never made
+  for (int64_t step = 1; step <= 150; ++step) {
+    bench.at(step, BatchBufferReserved{1, step});
+    bench.complete(step, bench.grants.at(0));
+  }
+  bench.alive(249, {1, 2});
+  bench.at(249, Tick{});
+  CHECK(bench.grants.empty());
+  bench.at(250, Tick{});
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].lease.step == first.lease.step);
+  CHECK(bench.grants[0].loader != first.loader);
+}
+
 TEST_CASE("hedges stop where they are a fiftieth of all grants; lease_timeout holds all the same") {
   Practised bench(short_times());
   CHECK(bench.next(40).size() == 40);

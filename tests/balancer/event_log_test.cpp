@@ -106,7 +106,7 @@ TEST_CASE("a log replays to the same actions, and any change of it shows") {
 TEST_CASE("a damaged log names its line") {
   CHECK_THROWS_AS((void)replay_log(""), Error);
   CHECK_THROWS_WITH_AS(replay_log("hello\n"), doctest::Contains("line 1"), Error);
-  CHECK_THROWS_WITH_AS(replay_log(R"({"penstock_balancer_log":1})"), doctest::Contains("version 5"), Error);
+  CHECK_THROWS_WITH_AS(replay_log(R"({"penstock_balancer_log":1})"), doctest::Contains("version 6"), Error);
   CHECK_THROWS_WITH_AS(replay_log(sample_log() + "x\ty\n"), doctest::Contains("no time and event"), Error);
   CHECK_THROWS_AS((void)replay_log(sample_log() + "7\t{\n"), Error);
 }
