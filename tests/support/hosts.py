@@ -8,6 +8,7 @@
         hosts.lose(1, 0)                                          # what host1 sends to host0 is lost, not what it hears
         hosts.mend()
         hosts.limit_link(1, mbit=100)                             # it hangs on a slow one
+        hosts.delay_link(1, ms=20, mbit=100)                      # or on one that is far away, too
 
 A host is a process that holds a network, a host-name and a mount namespace: its own addresses, its own name, its own
 /etc/hosts, /dev/shm and TMPDIR (the one of `env`), and so its own abstract sockets. Everything else, the processors, the
@@ -34,6 +35,7 @@ import threading
 import time
 
 import leftovers
+import relay
 from jobs import PENSTOCK, Result, mpirun_words, skip_without_mpirun
 
 _NET = "10.213.7"
@@ -89,6 +91,15 @@ def skip_without_hosts():
         sys.exit(77)
 
 
+def can_delay():
+    """Whether Hosts.delay_link works here."""
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+        return True
+    except OSError:
+        return False
+
+
 class HostsError(Exception):
     pass
 
@@ -110,7 +121,7 @@ class Hosts:
         self._wait_s = wait_s
         self._folder = None
         self._listening = None
-        self._holders = []  # the hosts', then the switch's
+        self._holders = []  # the hosts', then the switch's, then relays
         self._losing = [[] for _ in range(count)]  # rules, by host
 
     def _hold(self, words, *namespaces):
@@ -242,20 +253,36 @@ class Hosts:
 
     def kill_link(self, host):
         """Pulls the cable: what is sent there is lost without a word."""
-        self._in_net(self._holders[-1].pid, "link", "set", f"host{host}", "down")
+        self._in_net(self._holders[len(self.pids)].pid, "link", "set", f"host{host}", "down")
 
     def mend_link(self, host):
-        self._in_net(self._holders[-1].pid, "link", "set", f"host{host}", "up")
+        self._in_net(self._holders[len(self.pids)].pid, "link", "set", f"host{host}", "up")
 
     def limit_link(self, host, mbit):
         """The cable carries `mbit` Mbit/s each way from now on, with some 20 ms of buffer; None: as much as there is."""
-        for pid, device in ((self.pids[host], "eth0"), (self._holders[-1].pid, f"host{host}")):
+        for pid, device in ((self.pids[host], "eth0"), (self._holders[len(self.pids)].pid, f"host{host}")):
             shape = ["replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", "128kb", "latency", "20ms"]
             words = ["nsenter", "--target", str(pid), "--net", "tc", "qdisc"]
             words += shape if mbit else ["del", "dev", device, "root"]
             result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
             if result.returncode != 0:
                 raise HostsError(f"{' '.join(words[4:])}: {result.stderr.strip()}")
+
+    def delay_link(self, host, ms, mbit):
+        """The cable takes `ms` milliseconds each way from now on, and carries `mbit` Mbit/s: relay.py carries the frames.
+        Connections that exist break; call it before anything runs there."""
+        switch = self._holders[len(self.pids)].pid
+        self._in_net(switch, "link", "del", f"host{host}")
+        for other, pid in enumerate(self.pids):
+            if other != host:
+                self._in_net(pid, "link", "set", "eth0", "mtu", str(relay.MTU))
+                self._in_net(switch, "link", "set", f"host{other}", "mtu", str(relay.MTU))
+        words = [sys.executable, "-IS", relay.__file__, str(self.pids[host]), str(switch), f"host{host}",
+                 f"{self.addresses[host]}/24", str(ms), str(mbit)]
+        holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._holders.append(holder)
+        if holder.stdout.readline() != "ready\n":
+            raise HostsError(f"relay: {holder.communicate(timeout=20)[1].strip()}")
 
     def lose(self, host, to, process=None):
         """From now on what `host` sends to host `to` is lost without a word; the other way stays as it is. With
