@@ -27,9 +27,9 @@ std::string split_json(const std::vector<std::string>& overrides = {}) {
 
 // Receivers 0 and 1, loaders 2 and 3.
 struct World {
-  explicit World(int chunk_samples = 2)
-      : coordinator(options(chunk_samples), clock,
-                    [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
+  explicit World(int chunk_samples = 2) : World(options(chunk_samples)) {}
+  explicit World(const CoordinatorOptions& options)
+      : coordinator(options, clock, [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
   static CoordinatorOptions options(int chunk_samples = 2) {
     CoordinatorOptions o;
     o.receivers = {0, 1};
@@ -882,6 +882,31 @@ TEST_CASE("where a loader was lost before the split was open, that is why nobody
     const auto refused = world.take<SplitRefused>(0);
     REQUIRE(refused.size() == 1);
     CHECK(refused[0].error == "no loader is left that could read split 'train'");
+  }
+}
+
+TEST_CASE("what a lost loader had may come with one that is still to join") {
+  CoordinatorOptions options = World::options();
+  options.loaders.push_back(4);
+  options.nodes.push_back(0);
+  World world(options);
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 3, json, {5, 10});
+  world.coordinator.peer_lost(3, "killed", true);
+  holds(world, 2, json, {0, 5});
+  CHECK(world.take<SplitRefused>(0).empty());
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.join(4);
+  SUBCASE("it does") {
+    holds(world, 4, json, {5, 10});
+    CHECK(world.take<SplitOpened>(0).size() == 1);
+  }
+  SUBCASE("it does not") {
+    holds(world, 4, json, {0, 5});
+    CHECK(world.take<SplitRefused>(0).size() == 1);
   }
 }
 
