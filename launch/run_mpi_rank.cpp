@@ -74,6 +74,22 @@ bool talk(const Member& one, const Member& other) {
   return one.rank == 0 || other.rank == 0 || one.role != other.role;
 }
 
+// What all ranks find alike.
+void check_transport(const Job& job, const std::vector<Member>& members) {
+  const bool one_node =
+      std::all_of(members.begin(), members.end(), [&](const Member& member) { return member.host == members[0].host; });
+  if (job.transport == TransportChoice::inproc) {
+    throw Error(
+        ErrorKind::config,
+        "transport: inproc joins threads of one process, and there are " + std::to_string(members.size()) + " ranks",
+        "set transport: auto");
+  }
+  if (job.transport == TransportChoice::shm && !one_node) {
+    throw Error(ErrorKind::config, "transport: shm joins ranks of one node, and the job has several",
+                "set transport: auto");
+  }
+}
+
 // Collective: every rank calls it with the same job.transport. `ring`: of this node, where it has other ranks.
 std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, const std::vector<Member>& members,
                                         int self, std::shared_ptr<NodeRing>& ring) {
@@ -85,16 +101,6 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     const bool local = other.host == me.host;
     if (local) node.push_back(other.rank);
     if (other.rank != self && talk(me, other)) (local ? here : elsewhere).push_back(other.rank);
-  }
-  if (job.transport == TransportChoice::inproc) {
-    throw Error(
-        ErrorKind::config,
-        "transport: inproc joins threads of one process, and there are " + std::to_string(members.size()) + " ranks",
-        "set transport: auto");
-  }
-  if (job.transport == TransportChoice::shm && node.size() < members.size()) {
-    throw Error(ErrorKind::config, "transport: shm joins ranks of one node, and the job has several",
-                "set transport: auto");
   }
   auto mesh = std::make_unique<Mesh>();
   std::unique_ptr<ShmEndpoint> shm;
@@ -188,6 +194,13 @@ class RankOfJob {
       ++rank;
     }
     if (!same_streams) refuse_other_streams();
+    met_by_all_ = true;  // every rank knows the same from here on
+    assign(ranks);
+    check_transport(job_, members_);
+    met_by_all_ = false;
+  }
+
+  void assign(const std::vector<RankInfo>& ranks) {
     if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& one) { return one.role.has_value(); })) {
       members_ = assign_roles(ranks, job_.roles.trainers);
       return;
