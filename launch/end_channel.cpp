@@ -112,13 +112,14 @@ EndListener::EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds 
 }
 
 void EndListener::collect_fds(std::vector<pollfd>& fds) const {
-  fds.push_back({listening_.get(), POLLIN, 0});
+  if (!no_descriptors_) fds.push_back({listening_.get(), POLLIN, 0});
   for (const Connection& connection : connections_) fds.push_back({connection.fd.get(), POLLIN, 0});
 }
 
 void EndListener::read(Nanoseconds now) {
   for (int i = 0; i < kMostAtOnce; ++i) {
     UniqueFd fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    no_descriptors_ = !fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
     if (!fd) break;
     const int on = 1;
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);

@@ -44,6 +44,7 @@ class EndListener {
 
   const std::string& address() const noexcept { return address_; }
   const std::string& token() const noexcept { return token_; }
+  // Where no descriptors are left, callers who would connect are not among them: call read() again after a while.
   void collect_fds(std::vector<pollfd>& fds) const;
   void read(Nanoseconds now);  // never waits
   void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }
@@ -63,6 +64,7 @@ class EndListener {
   const int ranks_;
   JobOutcome job_;
   UniqueFd listening_;
+  bool no_descriptors_ = false;  // at the last look: poll would return at once, again and again
   std::string address_;
   std::string token_;
   std::list<Connection> connections_;  // as they came

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -124,6 +125,25 @@ TEST_CASE("who connects and says nothing does not take the descriptors") {
   CHECK(fds.size() < 100);
   EndReporter zero = reporter_of(listener, "0", listener.token());
   zero.ended(2, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 2; }));
+}
+
+TEST_CASE("where no descriptors are left nobody spins, and ranks are heard once there are some") {
+  EndListener listener(kSpec, false, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  zero.ended(2, "");
+  std::vector<UniqueFd> all;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{64, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  for (UniqueFd fd(::dup(0)); fd; fd = UniqueFd(::dup(0))) all.push_back(std::move(fd));
+  listener.read(0);
+  std::vector<pollfd> fds;
+  listener.collect_fds(fds);
+  CHECK(fds.empty());
+  all.clear();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 2; }));
 }
 
