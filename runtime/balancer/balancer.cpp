@@ -89,7 +89,7 @@ class Balancer::Impl {
     std::vector<LinkFigures> result;
     for (const auto& [link, f] : finish_.links.figures()) {
       const double bytes_per_s = f.ns_per_byte > 0 ? 1e9 / f.ns_per_byte : 0;
-      result.push_back({link.from, link.to, f.chunks, f.bytes, bytes_per_s, f.latency_ns});
+      result.push_back({link.from, link.to, f.chunks, f.bytes, bytes_per_s, f.latency_ns, f.peak_bytes_per_s});
     }
     return result;
   }

@@ -274,6 +274,7 @@ class Balancer {
     int64_t bytes = 0;
     double bytes_per_s = 0;  // 0: unknown
     double latency_ns = 0;
+    double peak_bytes_per_s = 0;  // the best that was seen; 0: unknown
   };
   std::vector<LinkFigures> links() const;
 

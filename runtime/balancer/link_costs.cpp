@@ -36,6 +36,13 @@ void LinkCosts::arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64
   State& state = links_[link];
   ++state.chunks;
   state.bytes += bytes;
+  const auto arrival = static_cast<size_t>(state.chunks);
+  const auto& [before_ns, bytes_before] = state.newest[(arrival + 1) % state.newest.size()];  // kPeakChunks before
+  if (arrival > kPeakChunks && now_ns > before_ns) {
+    const double rate = static_cast<double>(state.bytes - bytes_before) * 1e9 / static_cast<double>(now_ns - before_ns);
+    state.peak_bytes_per_s = std::max(state.peak_bytes_per_s, rate);
+  }
+  state.newest[arrival % state.newest.size()] = {now_ns, state.bytes};
   if (link.from == link.to || bytes <= 0 || now_ns <= ready_ns) return;
   const auto way_ns = static_cast<double>(now_ns - ready_ns);
   const bool waited = state.last_arrival_ns > ready_ns;
@@ -80,7 +87,8 @@ bool LinkCosts::is_full(const Link& link, int64_t bytes) const {
 std::map<Link, LinkCosts::Figures> LinkCosts::figures() const {
   std::map<Link, Figures> result;
   for (const auto& [link, state] : links_) {
-    if (state.chunks > 0) result[link] = {state.chunks, state.bytes, state.ns_per_byte(), state.latency_ns()};
+    if (state.chunks > 0)
+      result[link] = {state.chunks, state.bytes, state.ns_per_byte(), state.latency_ns(), state.peak_bytes_per_s};
   }
   return result;
 }

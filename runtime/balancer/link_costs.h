@@ -22,9 +22,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 namespace penstock {
 
@@ -42,7 +44,10 @@ class LinkCosts {
     int64_t bytes = 0;
     double ns_per_byte = 0;  // 0: never learned
     double latency_ns = 0;
+    double peak_bytes_per_s = 0;  // of kPeakChunks arrivals one after the other, at the best; 0: there were fewer
   };
+  // Of so many, what arrives at once because a receiver was late, or because chunks shared the link, is averaged out.
+  static constexpr size_t kPeakChunks = 16;
 
   void begin(int64_t now_ns);  // the first time counts
   void granted(const Link& link, int64_t bytes);
@@ -70,6 +75,8 @@ class LinkCosts {
     int64_t empty_samples = 0;  // chunks that met an empty link, or one that was as good as that
     double empty_bytes = 0;     // of those, exponentially weighted
     double empty_ns = 0;        // their whole way
+    std::array<std::pair<int64_t, int64_t>, kPeakChunks + 1> newest{};  // when they arrived, and `bytes` then; a ring
+    double peak_bytes_per_s = 0;
 
     double ns_per_byte() const { return busy_bytes > 0 ? busy_ns / busy_bytes : 0; }
     // No less than a byte takes, where it is not known: the whole way's.

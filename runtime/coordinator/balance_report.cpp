@@ -31,7 +31,8 @@ nlohmann::json balance_report(const Balancer& balancer, const std::vector<int>& 
                                {"chunks", f.chunks},
                                {"bytes", f.bytes},
                                {"mb_per_s", f.bytes_per_s > 0 ? json(f.bytes_per_s / 1e6) : json()},
-                               {"latency_ms", f.latency_ns / 1e6}});
+                               {"latency_ms", f.latency_ns / 1e6},
+                               {"peak_mb_per_s", f.peak_bytes_per_s > 0 ? json(f.peak_bytes_per_s / 1e6) : json()}});
   }
   return report;
 }
