@@ -15,6 +15,7 @@ constexpr double kNotice_s = 20;
 // and nothing that it could still do is wanted.
 constexpr double kOver_s = 10;
 constexpr double kOverAfterLoss_s = 2;
+constexpr double kAwaited_s = 10;
 constexpr double kTogether_s = 1;  // ranks leave within this time, in a good end
 
 std::string whole_seconds(double seconds) {
@@ -67,7 +68,8 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   }
   if (!first_left_) {
     if (!any_running() && !unheard().empty() && passed(last_change_, spec_.begin_s, now)) {
-      return unheard_text() + " not heard of within " + whole_seconds(spec_.begin_s) + ", while the others wait";
+      return unheard_text() + (unheard().size() > 1 ? " were" : " was") + " not heard of within " +
+             whole_seconds(spec_.begin_s) + ", while the others wait";
     }
     return !any_running() && passed(last_change_, spec_.meet_s, now)
                ? "the ranks did not meet within " + whole_seconds(spec_.meet_s)
@@ -114,9 +116,16 @@ std::vector<int> JobOutcome::unheard() const {
 
 std::string JobOutcome::unheard_text() const {
   const std::vector<int> list = unheard();
-  std::string text = "rank " + std::to_string(list.front());
+  const auto first = static_cast<size_t>(list.front());
+  std::string text = "rank " + std::to_string(first);
+  if (first < spec_.hosts.size()) text += " (host " + spec_.hosts[first] + ")";
   if (list.size() > 1) text += " and " + std::to_string(list.size() - 1) + " more";
-  return text + (list.size() > 1 ? " were" : " was");
+  return text;
+}
+
+std::string JobOutcome::awaited(Nanoseconds now) const {
+  const bool waits = !ranks_.empty() && !first_left_ && !any_running() && !unheard().empty();
+  return waits && passed(last_change_, kAwaited_s, now) ? unheard_text() : "";
 }
 
 void JobOutcome::ended_from_outside(Nanoseconds now) {
@@ -190,7 +199,9 @@ std::string JobOutcome::summary() const {
       text += ", says " + name(said->first);
       if (!said->second.why.empty()) text += ": " + said->second.why.substr(0, said->second.why.find('\n'));
     }
-    if (!any_running() && !unheard().empty()) text += "; " + unheard_text() + " never heard of";
+    if (!any_running() && !unheard().empty()) {
+      text += "; " + unheard_text() + (unheard().size() > 1 ? " were" : " was") + " never heard of";
+    }
   } else if (!lost.empty() || !ended.empty()) {
     text = "the job is complete";
   }

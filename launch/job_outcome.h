@@ -42,6 +42,7 @@ class JobOutcome {
     double meet_s = 600;       // until a rank has met all others, which has limits of its own (mpi.start_timeout_s)
     double grace_s = 5;        // trainer.grace_s
     double lost_after_s = 10;  // balancer.lost_after_s: some ranks notice a loss by silence only
+    std::vector<std::string> hosts = {};  // where each rank is to be; empty: not known
   };
   JobOutcome(const Spec& spec, Nanoseconds now) : spec_(spec), last_change_(now) {}
 
@@ -54,6 +55,8 @@ class JobOutcome {
 
   // Why those that are left have to be ended from outside; empty: they do not.
   std::string stuck(Nanoseconds now) const;
+  // Who has not begun a good while after others, who wait for it; empty: nobody waits.
+  std::string awaited(Nanoseconds now) const;
   // They are being: what they still say is of that. One that the job was running without is silent, because it is
   // stopped or cut off, for otherwise it would have been heard.
   void ended_from_outside(Nanoseconds now);
@@ -80,7 +83,7 @@ class JobOutcome {
   std::vector<int> killed() const;
   std::vector<int> silent() const;
   std::vector<int> unheard() const;  // that did not begin
-  std::string unheard_text() const;
+  std::string unheard_text() const;  // "rank 2 (host b) and 3 more"
   bool lost_a_rank() const;
   bool any_running() const;
 

@@ -199,6 +199,18 @@ void add_environment(const LaunchRequest& request, const MpiFound& mpi, const La
   }
 }
 
+// "node1.site": mpirun would cut it at the dot. Addresses it leaves alone.
+bool has_domain(const std::string& host) {
+  return host.find('.') != std::string::npos && host.find_first_not_of("0123456789.") != std::string::npos;
+}
+
+bool names_domains(const LaunchRequest& request) {
+  const auto slots_with = [](const HostSlots& one) { return has_domain(one.host); };
+  return std::any_of(request.hosts.begin(), request.hosts.end(), has_domain) ||
+         std::any_of(request.trainer_hosts.begin(), request.trainer_hosts.end(), slots_with) ||
+         std::any_of(request.loader_hosts.begin(), request.loader_hosts.end(), slots_with);
+}
+
 // What every mpirun is told, wherever the ranks are.
 void add_common_flags(const LaunchRequest& request, const MpiFound& mpi, const LaunchLine& line, Argv& argv) {
   add(argv, {"--bind-to", "none"});
@@ -209,6 +221,9 @@ void add_common_flags(const LaunchRequest& request, const MpiFound& mpi, const L
   }
   if (request.root) add(argv, {"--allow-run-as-root"});
   const std::string runtime_mca = mpi.major >= 5 ? "--prtemca" : "--mca";
+  if (names_domains(request)) {
+    add(argv, {runtime_mca, mpi.major >= 5 ? "prte_keep_fqdn_hostnames" : "orte_keep_fqdn_hostnames", "1"});
+  }
   // odls_base_sigkill_timeout is left alone: Open MPI 4 sleeps that long before SIGTERM as well as before SIGKILL, so a
   // longer one delays the program's SIGTERM. The helper of each rank keeps the grace.
   if (!request.session_folder.empty()) {
@@ -265,7 +280,10 @@ void write_alike(const LaunchRequest& request, const MpiFound& mpi, const std::v
                 std::any_of(hosts.begin(), hosts.end(), [](const std::string& host) { return !is_local(host); });
   if (!hosts.empty()) {
     std::string list;
-    for (const std::string& host : hosts) list += (list.empty() ? "" : ",") + host + ":" + std::to_string(per_node);
+    for (const std::string& host : hosts) {
+      list += (list.empty() ? "" : ",") + host + ":" + std::to_string(per_node);
+      line.rank_hosts.insert(line.rank_hosts.end(), static_cast<size_t>(per_node), host);
+    }
     add(argv, {"--host", list});
   } else if (!request.hostfile.empty()) {
     add(argv, {"--hostfile", request.hostfile});
@@ -379,6 +397,9 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   add_common_flags(request, mpi, line, argv);
   const auto add_part = [&](const std::vector<HostSlots>& hosts, const char* role) {
     add_environment(request, mpi, line, argv);
+    for (const HostSlots& host : hosts) {
+      line.rank_hosts.insert(line.rank_hosts.end(), static_cast<size_t>(host.slots), host.host);
+    }
     std::string list = hosts_text(hosts);
     if (in_sequence) {
       list.clear();
@@ -401,6 +422,7 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
 LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
   const bool by_role = !request.trainer_hosts.empty() || !request.loader_hosts.empty();
   LaunchLine line = by_role ? line_of_roles(request, mpi) : line_of_alike(request, mpi);
+  line.penstock = request.penstock;
   line.session_folder = request.session_folder;
   line.grace_s = std::max(request.grace_s, 0.0);
   line.lost_after_s = request.lost_after_s;
@@ -445,6 +467,9 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
     text = job.summary();
   } else if (end.ended_mpirun) {
     text = "the job failed with exit code 5: mpirun started no rank that could be heard";
+  } else if (WIFEXITED(end.wait_status)) {
+    text = "the job did not start: mpirun ended with status " + std::to_string(WEXITSTATUS(end.wait_status)) +
+           " before any rank was heard, and what it said stands above";
   }
   if (!text.empty() && end.oom_kills > 0) {
     text += "; on this host memory ran out and the kernel killed " + std::to_string(end.oom_kills) +
@@ -499,8 +524,8 @@ int run_launch_line(const LaunchLine& line) {
   if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
   const MonotonicClock clock;
   const double begin_s = line.remote ? line.start_timeout_s : std::min(line.start_timeout_s, kBeginHere_s);
-  EndListener ends({line.ranks, begin_s, 2 * line.start_timeout_s, line.grace_s, line.lost_after_s}, line.remote,
-                   clock.now());
+  EndListener ends({line.ranks, begin_s, 2 * line.start_timeout_s, line.grace_s, line.lost_after_s, line.rank_hosts},
+                   line.remote, clock.now());
   std::vector<std::string> argv = line.argv;
   // By their names alone: what a command line says, everybody on the machine can read.
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
@@ -553,6 +578,7 @@ int run_launch_line(const LaunchLine& line) {
   const double wait_limit_s = line.grace_s + 8;  // from the first signal on
   std::optional<Nanoseconds> ends_by;
   bool killed = false;
+  bool awaited = false;  // and said so
   for (;;) {
     int of_child = 0;
     const pid_t ended = waitpid(-1, &of_child, WNOHANG);
@@ -584,6 +610,11 @@ int run_launch_line(const LaunchLine& line) {
       }
       kill(pid, SIGKILL);
       ends.ended_from_outside(clock.now());
+    }
+    if (const std::string who = awaited ? "" : ends.job().awaited(clock.now()); !who.empty()) {
+      awaited = true;
+      std::fprintf(stderr, "penstock: the ranks wait for %s, for %.0f s at most\n  help: can '%s' be run there?\n",
+                   without_controls(who).c_str(), begin_s, line.penstock.c_str());
     }
     // kill(1) of mpirun alone means the job. Where it was for the whole group, we have it too.
     for (const int number : {SIGTERM, SIGINT}) {

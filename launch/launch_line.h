@@ -79,7 +79,9 @@ struct LaunchLine {
   size_t second_part = 0;  // where the loaders' part begins in it; 0: all ranks are in one
   int ranks = 0;
   int nodes = 1;
-  bool remote = false;  // some rank is not on this host
+  bool remote = false;                  // some rank is not on this host
+  std::vector<std::string> rank_hosts;  // where each rank is to be; empty where a hostfile or a batch system says it
+  std::string penstock;                 // the program that every rank runs
   std::string session_folder;
   double grace_s = 5;
   double lost_after_s = 10;

@@ -56,7 +56,8 @@ int replay(const std::string& file) {
     throw Error(ErrorKind::runtime, "'" + file + "' replays to other decisions: " + replayed.difference,
                 "replay a log with the version of penstock that wrote it; with that one this is a defect");
   }
-  std::printf("%lld events, and every decision as it was\n", static_cast<long long>(replayed.events));
+  std::printf("%lld events, and every decision as it was%s\n", static_cast<long long>(replayed.events),
+              replayed.cut_off ? "; the log is cut off after them" : "");
   return 0;
 }
 

@@ -290,6 +290,7 @@ Event event_from_json(const std::string& json);
 struct Replayed {
   int64_t events = 0;
   std::string difference;  // the first; empty when there is none
+  bool cut_off = false;    // it ends in the middle of a line, or of what one event decided
 };
 Replayed replay_log(const std::string& log_text);
 

@@ -345,11 +345,12 @@ BalancerOptions options_from_first_line(const std::string& line) {
 
 Replayed replay_log(const std::string& log_text) {
   std::vector<std::string_view> lines;
-  for (std::string_view rest = log_text; !rest.empty();) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
+  std::string_view rest = log_text;
+  for (size_t end = 0; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
     lines.push_back(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
+  bool cut_off = !rest.empty();  // in the middle of a line
+  if (lines.empty() && cut_off) lines.push_back(rest);
   const auto at_line = [](size_t i) { return "line " + std::to_string(i + 1) + ": "; };
   if (lines.empty()) throw Error(ErrorKind::usage, "balancer log: it is empty");
   size_t i = 0;
@@ -376,22 +377,28 @@ Replayed replay_log(const std::string& log_text) {
       ++events;
       for (const Action& action : actions) {
         const std::string expected = to_json(action);
-        if (i >= lines.size() || lines[i].empty() || lines[i][0] != '\t') {
-          return {events, at_line(event_line) + "the replay also decides " + expected};
+        if (i == lines.size()) {  // before the last event's actions were written
+          cut_off = true;
+          break;
+        }
+        if (lines[i].empty() || lines[i][0] != '\t') {
+          return {events, at_line(event_line) + "the replay also decides " + expected, cut_off};
         }
         if (lines[i].substr(1) != expected) {
-          return {events, at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay " + expected};
+          return {events, at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay " + expected,
+                  cut_off};
         }
         ++i;
       }
       if (i < lines.size() && !lines[i].empty() && lines[i][0] == '\t') {
-        return {events, at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay nothing"};
+        return {events, at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay nothing",
+                cut_off};
       }
     }
   } catch (const Error& error) {
     throw Error(error.kind(), at_line(i) + error.message(), error.remedy());
   }
-  return {events, {}};
+  return {events, {}, cut_off};
 }
 
 }  // namespace penstock

@@ -18,8 +18,8 @@
 //   are written as U+FFFD.
 // Events count from 1, so that one which is missing is noticed even where nothing was decided by it; a log without
 //   numbers is read all the same.
-// A log cut off anywhere is a valid log of what came before, once an incomplete last line is removed; the last event's
-//   actions may then be missing, and replay_log reports that as a difference at the last line.
+// A log cut off anywhere, as where a disk was full, is a log of what came before: replay_log leaves an incomplete last line
+//   out, takes no offence at actions that are missing at the end, and says that it was cut off where it can see that.
 // Thread-safety: pure functions. Failure behaviour: Error(usage) names what cannot be read; replay_log adds the line.
 #pragma once
 

@@ -103,6 +103,23 @@ TEST_CASE("a log replays to the same actions, and any change of it shows") {
   CHECK(replay_log(more).difference.find("the replay nothing") != std::string::npos);
 }
 
+TEST_CASE("a log that is cut off anywhere replays up to there") {
+  const std::string log = sample_log();
+  const size_t first = log.find('\n') + 1;
+  CHECK_FALSE(replay_log(log).cut_off);
+  int64_t events = 0;
+  for (size_t end = first; end < log.size(); ++end) {
+    CAPTURE(end);
+    const Replayed replayed = replay_log(log.substr(0, end));
+    CHECK(replayed.difference.empty());
+    CHECK(replayed.events >= events);
+    if (log[end - 1] != '\n') CHECK(replayed.cut_off);
+    if (log[end] == '\t' && log[end - 1] == '\n') CHECK(replayed.cut_off);
+    events = replayed.events;
+  }
+  CHECK(events == 7);
+}
+
 TEST_CASE("a damaged log names its line") {
   CHECK_THROWS_AS((void)replay_log(""), Error);
   CHECK_THROWS_WITH_AS(replay_log("hello\n"), doctest::Contains("line 1"), Error);

@@ -67,12 +67,20 @@ TEST_CASE("a job of which no rank is heard, or whose ranks do not meet, has a li
 
   JobOutcome few(spec, 0);  // ranks that were killed before they could say anything, as far as launch can know
   few.began(0, "a", kSecond);
+  CHECK(few.awaited(10 * kSecond) == "");
+  CHECK(few.awaited(12 * kSecond) == "rank 1 and 1 more");
   CHECK(few.stuck(60 * kSecond) == "");
   CHECK(few.stuck(62 * kSecond) == "rank 1 and 1 more were not heard of within 60 s, while the others wait");
   few.began(1, "a", 2 * kSecond);
   few.ended(0, 1, "MPI did not start", 3 * kSecond);
   CHECK(few.summary() ==
         "the job failed with exit code 1, says rank 0 (host a): MPI did not start; rank 2 was never heard of");
+  CHECK(few.awaited(100 * kSecond) == "");
+
+  JobOutcome placed({.ranks = 3, .begin_s = 60, .hosts = {"a", "a", "b"}}, 0);
+  for (int rank = 0; rank < 2; ++rank) placed.began(rank, "a", kSecond);
+  CHECK(placed.awaited(12 * kSecond) == "rank 2 (host b)");
+  CHECK(placed.stuck(62 * kSecond) == "rank 2 (host b) was not heard of within 60 s, while the others wait");
 
   JobOutcome apart(spec, 0);
   for (int rank = 0; rank < 3; ++rank) apart.began(rank, "b", 70 * kSecond);
