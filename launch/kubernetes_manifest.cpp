@@ -75,6 +75,13 @@ lifecycle:
     exec: {command: ["/bin/sh", "-c", "while grep -qs ^penstock /proc/[0-9]*/comm; do sleep 0.5; done"]}
 )";
 
+// Kubernetes takes "$$" in args for "$", and "$(NAME)" for a variable's value.
+std::string with_dollars_kept(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '$' ? std::string("$$") : std::string(1, c);
+  return out;
+}
+
 std::string launcher_command(const LaunchFile& file) {
   const NodeGroup& first = file.groups[0];
   std::vector<std::string> command = file.command;
@@ -107,7 +114,7 @@ std::string launcher_command(const LaunchFile& file) {
             "  done\n"
             "done\n"
             "exec " +
-            shell_quoted(command) + "\n";
+            with_dollars_kept(shell_quoted(command)) + "\n";
   return "command: [\"/bin/sh\", \"-c\"]\nargs:\n- |\n" + indented(script, 2);
 }
 

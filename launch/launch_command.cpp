@@ -15,8 +15,10 @@
 #include "launch/launch_line.h"
 #include "launch/run_job.h"
 #include "runtime/base/error.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/utf8.h"
 #include "runtime/client/attach.h"
 #include "runtime/job/job.h"
 #include "runtime/job/job_reader.h"
@@ -105,7 +107,18 @@ std::string cluster_name(const Job& job) {
   constexpr size_t kMost = 40;  // of 63, and pods have more behind it
   name.resize(std::min(name.size(), kMost));
   while (name.ends_with('-')) name.pop_back();
-  return name.empty() ? "penstock" : name;
+  // Different jobs must not become one.
+  return name.empty() ? "penstock-" + hash128(job.name.empty() ? job.path : job.name).hex().substr(0, 8) : name;
+}
+
+// YAML and JSON have no place for them; a shell script has.
+void refuse_controls(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; };
+    if (std::none_of(word.begin(), word.end(), is_control) && first_not_utf8(word) == word.size()) continue;
+    throw Error(ErrorKind::usage, "'" + without_controls(word) + "' has control characters, or is no UTF-8",
+                "such words cannot stand in a manifest or a Dockerfile: put them into a script, and name that");
+  }
 }
 
 std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest request, const std::string& mpirun) {
@@ -143,6 +156,9 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   if (docker && request.loaders > 0) file.command.push_back("--loaders=" + std::to_string(request.loaders));
   file.command.insert(file.command.end(), request.options.begin(), request.options.end());
   file.command.insert(file.command.end(), request.overrides.begin(), request.overrides.end());
+  if (cluster.file != "slurm") {
+    for (const auto& words : {file.command, file.program, {file.folder, file.image}}) refuse_controls(words);
+  }
   if (docker) return dockerfile(file);
   // What launch would refuse in the cluster is refused here.
   std::vector<std::string> names;

@@ -12,6 +12,7 @@
 #include "runtime/balancer/balancer.h"
 #include "runtime/balancer/event_log.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/coordinator/background_work.h"
 #include "runtime/coordinator/balance_report.h"
 #include "runtime/coordinator/epoch_plan.h"
@@ -59,7 +60,7 @@ class Coordinator::Impl {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
       if (!log_) {
-        throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options.balancer.log + "'",
+        throw Error(ErrorKind::runtime, system_error_text("cannot write the balancer's log '" + options.balancer.log + "'"),
                     "check balancer.log");
       }
       log_ << log_first_line(balancer_options(options));

@@ -90,7 +90,7 @@ class Pods:
             container = spec["containers"][0]
             launcher = i == 0
             stream = subprocess.PIPE if launcher else subprocess.DEVNULL
-            self.processes.append(subprocess.Popen(hosts.enter(i, container["command"] + container.get("args", [])),
+            self.processes.append(subprocess.Popen(hosts.enter(i, container["command"] + [word.replace("$$", "$") for word in container.get("args", [])]),
                                                    env={**env, **(operators if launcher else {})}, stdout=stream, stderr=stream,
                                                    stdin=subprocess.DEVNULL, text=True))
 

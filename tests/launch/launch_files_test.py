@@ -5,6 +5,7 @@ slurm_test.py runs such a script; no manifest has been run on a cluster."""
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 
@@ -107,7 +108,7 @@ def check_pod(spec, job_file):
 
 
 def test_kubernetes_manifests():
-    program = ["--", "python", "train.py", "--name", "it's"]
+    program = ["--", "python", "train.py", "--name", "it's", "$$ $(HOSTNAME) $x"]
     words = ["--k8s", "--image=registry/penstock:1", "--gpus=8", "seed=7"]
     for apart in (True, False):
         job_file = job if apart else alike
@@ -123,6 +124,8 @@ def test_kubernetes_manifests():
         assert "nvidia.com/gpu" not in str(launcher["resources"]) and launcher["command"] == ["/bin/sh", "-c"], launcher
         assert worker["resources"]["limits"] == {"nvidia.com/gpu": 8}, worker
         (script,) = launcher["args"]
+        assert "$$$$ $$(HOSTNAME) $$x" in script, script  # Kubernetes makes one of two
+        script = script.replace("$$", "$")
         shellcheck(script, "launcher.sh", "sh")
         for command in (worker["command"], worker["lifecycle"]["preStop"]["exec"]["command"]):
             shellcheck(command[-1], "node.sh", "sh")
@@ -143,6 +146,20 @@ def test_kubernetes_manifests():
             where = ["--hostfile=/etc/mpi/hostfile", "--loaders=3"]
             assert spec["slotsPerWorker"] == 5 and worker["resources"]["requests"] == {"cpu": 8, "memory": "4G"}, spec
         assert shlex.split(last) == ["exec", "penstock", "launch", "--run", job_file, "seed=7", *where, *program], last
+
+
+def test_names_and_words_that_a_manifest_cannot_have():
+    words = ["--k8s", "--image=registry/penstock:1", "--nodes=2", "--loaders=3"]
+    names = set()
+    for stem in ("\u00fc", "123", "-"):
+        path = os.path.join(work.name, stem + ".yaml")
+        shutil.copyfile(alike, path)
+        documents = list(yaml.safe_load_all(written(*words, job_file=path)))
+        names.add(documents[1]["metadata"]["name"])
+    assert len(names) == 3 and all(re.fullmatch(r"penstock-[0-9a-f]{8}", name) for name in names), names
+    for kind in (words, ["--docker"]):
+        for word in ("a\rb", "\x01", b"\xff"):
+            assert "has control characters, or is no UTF-8" in refused(*kind, "--", "sh", word, job_file=alike), word
 
 
 def test_dockerfiles():
