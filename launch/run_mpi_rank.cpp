@@ -74,17 +74,20 @@ bool talk(const Member& one, const Member& other) {
   return one.rank == 0 || other.rank == 0 || one.role != other.role;
 }
 
+bool on_one_host(const std::vector<Member>& members) {
+  return std::all_of(members.begin(), members.end(),
+                     [&](const Member& member) { return member.host == members[0].host; });
+}
+
 // What all ranks find alike.
 void check_transport(const Job& job, const std::vector<Member>& members) {
-  const bool one_node =
-      std::all_of(members.begin(), members.end(), [&](const Member& member) { return member.host == members[0].host; });
   if (job.transport == TransportChoice::inproc) {
     throw Error(
         ErrorKind::config,
         "transport: inproc joins threads of one process, and there are " + std::to_string(members.size()) + " ranks",
         "set transport: auto");
   }
-  if (job.transport == TransportChoice::shm && !one_node) {
+  if (job.transport == TransportChoice::shm && !on_one_host(members)) {
     throw Error(ErrorKind::config, "transport: shm joins ranks of one node, and the job has several",
                 "set transport: auto");
   }
@@ -354,6 +357,9 @@ class RankOfJob {
       options.coordination.loaders = ranks_with(Role::loader);
       options.coordination.receivers = ranks_with(Role::trainer);
       options.coordination.nodes = node_numbers();
+      if (!on_one_host(members_)) {
+        for (const Member& member : members_) options.coordination.hosts.push_back(member.host);
+      }
       options.coordination.serving = request_.serve;
     }
     return options;

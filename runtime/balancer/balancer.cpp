@@ -942,8 +942,9 @@ class Balancer::Impl {
   std::vector<Action> actions_;
 };
 
-std::string loader_name(LoaderId loader, bool embedded) {
-  return embedded ? "the embedded loader" : "rank " + std::to_string(loader) + " (loader)";
+std::string loader_name(LoaderId loader, bool embedded, const std::string& host) {
+  if (embedded) return "the embedded loader";
+  return "rank " + std::to_string(loader) + " (loader" + (host.empty() ? "" : ", host " + host) + ")";
 }
 
 Balancer::Balancer(const BalancerOptions& options) : impl_(std::make_unique<Impl>(options)) {}

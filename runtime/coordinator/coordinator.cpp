@@ -54,13 +54,14 @@ class Coordinator::Impl {
           if (wake) wake();
         }),
         splits_(
-            {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
-            [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }, background_),
+            {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts},
+            send_, [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }, background_),
         agreement_(options.receivers.size()) {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
       if (!log_) {
-        throw Error(ErrorKind::runtime, system_error_text("cannot write the balancer's log '" + options.balancer.log + "'"),
+        throw Error(ErrorKind::runtime,
+                    system_error_text("cannot write the balancer's log '" + options.balancer.log + "'"),
                     "check balancer.log");
       }
       log_ << log_first_line(balancer_options(options));
@@ -166,8 +167,7 @@ class Coordinator::Impl {
 
   void reported(PeerId peer) {
     if (drained_.erase(peer) == 0) return;
-    left_.push_back(loader_name(peer, options_.embedded) + ": " + leaving_[peer] + "; " +
-                    seconds(clock_.now() - begun_ns_) + " after the start");
+    left_.push_back(name(peer) + ": " + leaving_[peer] + "; " + seconds(clock_.now() - begun_ns_) + " after the start");
     dead_.insert(peer);  // as far as anybody still has to do with it
     forget(peer, "left: " + leaving_[peer]);
     send_(peer, Goodbye{true, 0, "", false});
@@ -185,7 +185,7 @@ class Coordinator::Impl {
     const Nanoseconds since = now - losses_.back().at_ns;
     if (since < balancer_options(options_).all_lost_ns) return;
     all_lost_ = "no loader is left, and none joined within " + seconds(since) + "; the last one was " +
-                loader_name(losses_.back().loader, options_.embedded) + ", lost: " + losses_.back().reason;
+                name(losses_.back().loader) + ", lost: " + losses_.back().reason;
   }
 
   bool resume() {
@@ -240,8 +240,8 @@ class Coordinator::Impl {
     return text;
   }
   std::string text_of(const Loss& loss) const {
-    std::string text = loader_name(loss.loader, options_.embedded) + ": " + loss.reason + "; " +
-                       seconds(loss.at_ns - begun_ns_) + " after the start, with " + std::to_string(loss.chunks) +
+    std::string text = name(loss.loader) + ": " + loss.reason + "; " + seconds(loss.at_ns - begun_ns_) +
+                       " after the start, with " + std::to_string(loss.chunks) +
                        (loss.chunks == 1 ? " chunk" : " chunks") + " in hand";
     if (loss.back_at_ns) text += "; back after " + seconds(*loss.back_at_ns - loss.at_ns);
     return text;
@@ -277,7 +277,7 @@ class Coordinator::Impl {
       if (splits_.is_last_holder(peer, draining_)) continue;
       draining_.insert(peer);
       if (notice_) {
-        notice_(loader_name(peer, options_.embedded) + " leaves (" + reason + "); the other loaders take its work");
+        notice_(name(peer) + " leaves (" + reason + "); the other loaders take its work");
       }
       apply(LoaderDraining{peer});
     }
@@ -287,12 +287,17 @@ class Coordinator::Impl {
     send_(peer, Leave{leaving_[peer]});
   }
 
+  std::string name(PeerId loader) const {
+    const auto at = static_cast<size_t>(loader);
+    return loader_name(loader, options_.embedded, at < options_.hosts.size() ? options_.hosts[at] : "");
+  }
+
   void lose(PeerId peer, const std::string& reason, bool dead) {
     const int64_t before = regranted_of(peer);
     forget(peer, reason);
     losses_.push_back({peer, reason, clock_.now(), regranted_of(peer) - before, std::nullopt});
     if (!notice_ || options_.embedded) return;
-    notice_("lost " + loader_name(peer, false) + ": " + reason +
+    notice_("lost " + name(peer) + ": " + reason +
             (joined_.empty()
                  ? "; no loader is left"
                  : "; the other loaders make what it had" + std::string(dead ? "" : ", and it may come back")));
@@ -303,7 +308,7 @@ class Coordinator::Impl {
     const auto loss =
         std::find_if(losses_.rbegin(), losses_.rend(), [&](const Loss& one) { return one.loader == peer; });
     loss->back_at_ns = clock_.now();
-    if (notice_) notice_(loader_name(peer, options_.embedded) + " is back and takes work again");
+    if (notice_) notice_(name(peer) + " is back and takes work again");
   }
 
   struct Stream {

@@ -31,9 +31,10 @@
 namespace penstock {
 
 struct CoordinatorOptions {
-  std::vector<PeerId> loaders;    // that are to join
-  std::vector<PeerId> receivers;  // trainers, in order
-  std::vector<int> nodes;         // node number of every peer, by PeerId
+  std::vector<PeerId> loaders;     // that are to join
+  std::vector<PeerId> receivers;   // trainers, in order
+  std::vector<int> nodes;          // node number of every peer, by PeerId
+  std::vector<std::string> hosts;  // its host, for messages; empty: they are all on one
   BalancerSpec balancer;
   int chunk_samples = 0;  // 0: chosen
   bool embedded = false;  // see BalancerOptions

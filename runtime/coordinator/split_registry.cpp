@@ -202,6 +202,11 @@ std::set<SplitRegistry::Opening> SplitRegistry::forget_failed(Fingerprint finger
   return open_at;
 }
 
+std::string SplitRegistry::name(PeerId loader) const {
+  const auto at = static_cast<size_t>(loader);
+  return loader_name(loader, options_.embedded, at < options_.hosts.size() ? options_.hosts[at] : "");
+}
+
 void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   const auto it = splits_.find(m.fingerprint);
   if (it == splits_.end()) return;
@@ -212,7 +217,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   } else if (!m.good) {
     split.failed = true;
     split.problem = m;
-    split.problem.error = loader_name(loader, options_.embedded) + ": " + m.error;
+    split.problem.error = name(loader) + ": " + m.error;
   } else if (!split.known) {
     split.known = true;
     split.opened.prepared = m;
@@ -221,8 +226,8 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
     split.failed = true;
     split.problem = m;
     split.problem.error_kind = static_cast<int32_t>(ErrorKind::dataset);
-    split.problem.error = loader_name(loader, options_.embedded) + " sees another dataset for split '" +
-                          split.opened.resolved.name + "': " + std::to_string(m.dataset_size) + " samples, not " +
+    split.problem.error = name(loader) + " sees another dataset for split '" + split.opened.resolved.name +
+                          "': " + std::to_string(m.dataset_size) + " samples, not " +
                           std::to_string(split.opened.prepared.dataset_size);
     split.problem.remedy = split.opened.local() ? "copy the same index to every node"
                                                 : "make the same files visible under the same path on every node";
@@ -323,9 +328,9 @@ void SplitRegistry::check_placement(Split& split) {
     int named = 0;
     for (const auto& [loader, what] : split.lacking) {
       if (++named > 3) break;
-      lacking += "; " + loader_name(loader, options_.embedded) + " lacks " + what;
+      lacking += "; " + name(loader) + " lacks " + what;
     }
-    for (const PeerId loader : lost_) lacking += "; " + loader_name(loader, options_.embedded) + " was lost";
+    for (const PeerId loader : lost_) lacking += "; " + name(loader) + " was lost";
     throw Error(lost_.empty() ? ErrorKind::dataset : ErrorKind::peer_lost,
                 "no loader can read " + std::to_string(missing.samples()) + " of the " + std::to_string(size) +
                     " samples of split '" + opened.resolved.name + "', the first being number " +

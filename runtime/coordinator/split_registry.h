@@ -41,10 +41,11 @@
 namespace penstock {
 
 struct SplitRegistryOptions {
-  size_t receivers = 0;   // in the job
-  size_t loaders = 0;     // that are to join
-  int chunk_samples = 0;  // 0: chosen
-  bool embedded = false;  // see BalancerOptions
+  size_t receivers = 0;            // in the job
+  size_t loaders = 0;              // that are to join
+  int chunk_samples = 0;           // 0: chosen
+  bool embedded = false;           // see BalancerOptions
+  std::vector<std::string> hosts;  // of every peer; empty: they are all on one
 };
 
 // What an OpenSplit asks for.
@@ -128,6 +129,7 @@ class SplitRegistry {
     std::set<PeerId> receivers;
   };
 
+  std::string name(PeerId loader) const;
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
   void ask_sizes(Split& split, PeerId loader);

@@ -53,7 +53,7 @@ def check(what, disturb, lost, limit_s=30):
         assert running.end(limit_s) == 0, running.log()
         check_stream(running)
         texts = running.lost_loaders()
-        assert sorted(int(re.match(r"rank (\d+) \(loader\)", text)[1]) for text in texts) == sorted(lost), running.log()
+        assert sorted(int(re.match(r"rank (\d+) \(loader, host host\d\)", text)[1]) for text in texts) == sorted(lost), running.log()
     print(f"  {what}: the job went on for {running.took_s:.1f} s, {texts}", flush=True)
     return running
 

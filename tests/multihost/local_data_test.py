@@ -154,8 +154,8 @@ def test_what_nobody_has_is_refused_at_the_start():
         result = launch(hosts, env, "host0:2", "host1:1,host2:1", ["--quiet"])
     assert result.code == EXIT_DATASET, result.log
     said = ("no loader can read 10 of the 80 samples of split 'train', the first being number 70; "
-            f"rank 2 (loader) lacks '{data}/train/shard-004.tar' and 3 other files; "
-            f"rank 3 (loader) lacks '{data}/train/shard-000.tar' and 3 other files")
+            f"rank 2 (loader, host host1) lacks '{data}/train/shard-004.tar' and 3 other files; "
+            f"rank 3 (loader, host host2) lacks '{data}/train/shard-000.tar' and 3 other files")
     assert result.stderr.count("\npenstock: " + said) + result.stderr.startswith("penstock: " + said) == 1, result.log
 
 

@@ -224,10 +224,10 @@ def check_cut_off_loader(count, ways, mended_after_s, overrides):
             assert not lost and "lost rank" not in stderr, running.log()
         else:
             # TCP needs each other's answers, so one way lost is both, a few messages later.
-            assert len(lost) == 1 and re.match(r"rank 3 \(loader\): silent for 2\.", lost[0]), running.log()
+            assert len(lost) == 1 and re.match(r"rank 3 \(loader, host host1\): silent for 2\.", lost[0]), running.log()
         if mended_after_s == LONGER:
             # It heard what it had missed, dropped what it had, and joined as its next incarnation.
-            assert "rank 3 (loader) is back and takes work again" in stderr and "; back after" in lost[0], running.log()
+            assert "rank 3 (loader, host host1) is back and takes work again" in stderr and "; back after" in lost[0], running.log()
         if not mended_after_s:
             # It gives up after twice as long, and leaves its node's trainer and daemon alone.
             assert "rank 3: lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 4 s" in stderr, running.log()
