@@ -62,6 +62,7 @@ class JobOutcome {
   void ended_from_outside(Nanoseconds now);
 
   bool any() const noexcept { return !ranks_.empty(); }
+  bool any_running() const;  // or has been
   // 0 to 5, as the ranks mean it (runtime/base/error.h); 5 where no rank said how the job ended.
   int code() const;
   // One line for people about how it ended: cause, rank, host; empty after a good end with all ranks.
@@ -85,7 +86,6 @@ class JobOutcome {
   std::vector<int> unheard() const;  // that did not begin
   std::string unheard_text() const;  // "rank 2 (host b) and 3 more"
   bool lost_a_rank() const;
-  bool any_running() const;
 
   Spec spec_;
   std::map<int, Rank> ranks_;

@@ -21,6 +21,7 @@
 #include <set>
 #include <sstream>
 
+#include "launch/clean_hosts.h"
 #include "launch/end_channel.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -419,10 +420,20 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
 
 }  // namespace
 
+// Open MPI takes a list of them, "ssh -q : rsh", and the first that there is.
+std::vector<std::string> agent_of(const LaunchRequest& request, const MpiFound& mpi) {
+  const auto set = request.environment.find(mpi.major >= 5 ? "PRTE_MCA_plm_ssh_agent" : "OMPI_MCA_plm_rsh_agent");
+  std::istringstream text(set == request.environment.end() ? "ssh" : set->second);
+  std::vector<std::string> words;
+  for (std::string word; text >> word && word != ":";) words.push_back(word);
+  return words.empty() ? std::vector<std::string>{"ssh"} : words;
+}
+
 LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
   const bool by_role = !request.trainer_hosts.empty() || !request.loader_hosts.empty();
   LaunchLine line = by_role ? line_of_roles(request, mpi) : line_of_alike(request, mpi);
   line.penstock = request.penstock;
+  if (request.agent.empty()) line.agent = agent_of(request, mpi);
   line.session_folder = request.session_folder;
   line.grace_s = std::max(request.grace_s, 0.0);
   line.lost_after_s = request.lost_after_s;
@@ -649,6 +660,14 @@ int run_launch_line(const LaunchLine& line) {
   end_descendants(kEndOrphans_s);
   folder.release();
   ends.read(clock.now());
+  constexpr double kCleanHosts_s = 5;
+  if (line.remote && !line.agent.empty() && !line.session_folder.empty() && !ends.job().any_running()) {
+    std::vector<std::string> others;
+    for (const std::string& host : line.rank_hosts) {
+      if (!is_local(host) && host != host_name()) others.push_back(host);
+    }
+    clean_hosts(others, line.session_folder, line.agent, kCleanHosts_s);
+  }
   const JobOutcome& job = ends.job();
   const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
   if (const std::string last = closing_line(end, job); !last.empty()) {

@@ -82,6 +82,7 @@ struct LaunchLine {
   bool remote = false;                  // some rank is not on this host
   std::vector<std::string> rank_hosts;  // where each rank is to be; empty where a hostfile or a batch system says it
   std::string penstock;                 // the program that every rank runs
+  std::vector<std::string> agent;       // what reaches another host, as mpirun has it; empty: a batch system's
   std::string session_folder;
   double grace_s = 5;
   double lost_after_s = 10;

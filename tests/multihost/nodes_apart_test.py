@@ -63,6 +63,21 @@ def test_a_node_may_do_both_beside_nodes_that_do_one():
                                     ("host1", "loader 2"), ("host2", "loader 3")], result.stderr
 
 
+def test_a_node_on_which_nothing_comes_up_is_named_and_left_clean():
+    other = os.path.join(work.name, "other.yaml")
+    with open(other, "w") as file:
+        file.write("splits: 3\n")
+    for over, what, code, limit in (("/bin/false", PENSTOCK, 5, ["mpi.start_timeout_s=5"]), (other, job, 3, [])):
+        with no_leftovers() as env, Hosts(3, env) as hosts:
+            mount = ["nsenter", "--target", str(hosts.pids[1]), "--mount", "mount", "--bind", over, what]
+            subprocess.run(mount, check=True, timeout=20)
+            result = launch(hosts, env, "host0:1", "host1:1,host2:1", limit)
+            assert not hosts.on(1), hosts.on(1)  # and its files are looked at by Hosts
+        assert result.code == code, result.log
+        if code == 5:
+            assert re.search(r"rank 1 \(host host1\) was (not|never) heard of", result.stderr), result.log
+
+
 def test_nodes_that_do_both_keep_their_trainers():
     with no_leftovers() as env, Hosts(2, env) as hosts:
         result = launch(hosts, env, "host0:1,host1:1", "host0:1,host1:1", ["--json", "--epochs=2"])

@@ -135,6 +135,22 @@ TEST_CASE("hosts: every one gets as many ranks, and our settings travel") {
   CHECK_FALSE(has(line_of(request), "-x"));
 }
 
+TEST_CASE("names with a domain are kept whole, and where each rank is to be is known") {
+  LaunchRequest request = request_for(0);
+  request.trainer_hosts = parse_hosts({"a:2"});
+  request.loader_hosts = parse_hosts({"10.0.0.7:1"});
+  CHECK(launch_line(request, kOpenMpi4).rank_hosts == std::vector<std::string>{"a", "a", "10.0.0.7"});
+  CHECK_FALSE(has(line_of(request), "keep_fqdn"));
+  request.loader_hosts = parse_hosts({"b.site:1"});
+  CHECK(has(line_of(request), "--mca orte_keep_fqdn_hostnames 1"));
+  CHECK(has(line_of(request, kOpenMpi5), "--prtemca prte_keep_fqdn_hostnames 1"));
+  request.environment["OMPI_MCA_plm_rsh_agent"] = "/opt/ssh -q : rsh";
+  CHECK(launch_line(request, kOpenMpi4).agent == std::vector<std::string>{"/opt/ssh", "-q"});
+  CHECK(launch_line(request, kOpenMpi5).agent == std::vector<std::string>{"ssh"});
+  request.agent = "/penstock/agent";  // a batch system's
+  CHECK(launch_line(request, kOpenMpi4).agent.empty());
+}
+
 TEST_CASE("hosts that train and hosts that load: two parts of one line, the trainers first") {
   LaunchRequest request = request_for(0);
   request.overrides = {"seed=7"};
