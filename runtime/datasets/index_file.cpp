@@ -225,13 +225,17 @@ SampleTable open_index(const DatasetSpec& dataset, const DecodeLimits& limits, F
   try {
     SampleTable table = map_table(dataset.index, remedy(dataset, ""), files);
     if (const std::string why = difference(table, dataset, limits, files); !why.empty()) {
-      throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why);
+      constexpr const char* kElsewhere =
+          "; or some files are missing on this node: copy them, or set dataset.local: true";
+      throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why,
+                  remedy(dataset, "again ") + (dataset.local ? "" : kElsewhere));
     }
     return table;
   } catch (const FileError&) {
     throw;
   } catch (const Error& error) {
-    throw Error(error.kind(), "the index '" + dataset.index + "': " + error.message(), remedy(dataset, "again "));
+    throw Error(error.kind(), "the index '" + dataset.index + "': " + error.message(),
+                error.remedy().empty() ? remedy(dataset, "again ") : error.remedy());
   }
 }
 

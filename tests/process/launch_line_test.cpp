@@ -276,7 +276,8 @@ TEST_CASE("exit codes") {
 
 TEST_CASE("the last line tells the cause, where it was, and whether memory ran out") {
   JobOutcome job({.ranks = 2}, 0);
-  CHECK(closing_line({.wait_status = 0, .host = "a"}, job) == "");  // mpirun has spoken: no rank began
+  CHECK(closing_line({.wait_status = 213 << 8, .host = "a"}, job) ==
+        "the job did not start: mpirun ended with status 213 before any rank was heard, and what it said stands above");
   CHECK(closing_line({.wait_status = SIGKILL, .ended_mpirun = true, .host = "a"}, job) ==
         "the job failed with exit code 5: mpirun started no rank that could be heard");
   job.began(0, "a", 0);
