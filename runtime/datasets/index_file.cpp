@@ -222,21 +222,21 @@ void write_index(const SampleTable& table, const std::string& path) {
 }
 
 SampleTable open_index(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files) {
+  const std::string name = "the index '" + dataset.index + "': ";
+  std::string why;
   try {
     SampleTable table = map_table(dataset.index, remedy(dataset, ""), files);
-    if (const std::string why = difference(table, dataset, limits, files); !why.empty()) {
-      constexpr const char* kElsewhere =
-          "; or some files are missing on this node: copy them, or set dataset.local: true";
-      throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why,
-                  remedy(dataset, "again ") + (dataset.local ? "" : kElsewhere));
-    }
-    return table;
+    why = difference(table, dataset, limits, files);
+    if (why.empty()) return table;
   } catch (const FileError&) {
     throw;
   } catch (const Error& error) {
-    throw Error(error.kind(), "the index '" + dataset.index + "': " + error.message(),
-                error.remedy().empty() ? remedy(dataset, "again ") : error.remedy());
+    throw Error(error.kind(), name + error.message(), remedy(dataset, "again "));
   }
+  throw Error(
+      ErrorKind::dataset, name + "it does not fit '" + dataset.title() + "': " + why,
+      remedy(dataset, "again ") +
+          (dataset.local ? "" : "; or some files are missing on this node: copy them, or set dataset.local: true"));
 }
 
 }  // namespace penstock
