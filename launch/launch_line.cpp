@@ -506,6 +506,9 @@ bool is_pending(pid_t pid, int number) {
 
 int run_launch_line(const LaunchLine& line) {
   const char* const remedy = "set TMPDIR to a folder you may write to";
+  // Forked before we hold the folder: what it inherited would be held too.
+  std::optional<FolderKeeper> keeper;
+  if (!line.session_folder.empty()) keeper.emplace(line.session_folder, line.grace_s + kHelpersEnd_s);
   if (!line.session_folder.empty() && mkdir(line.session_folder.c_str(), 0700) != 0 && errno != EEXIST) {
     throw Error(ErrorKind::runtime,
                 "cannot make the session folder '" + line.session_folder + "': " + std::strerror(errno), remedy);
@@ -521,9 +524,6 @@ int run_launch_line(const LaunchLine& line) {
                   "free some, or set TMPDIR to a folder with more");
     }
   }
-  // Forked before we hold the folder: what it inherited would be held too.
-  std::optional<FolderKeeper> keeper;
-  if (!line.session_folder.empty()) keeper.emplace(line.session_folder, line.grace_s + kHelpersEnd_s);
   SessionFolder folder(line.session_folder);
   if (!line.session_folder.empty() && !folder.held()) {
     throw Error(ErrorKind::runtime,

@@ -10,11 +10,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -26,6 +29,20 @@ namespace penstock {
 namespace {
 
 constexpr const char* kPrefix = "penstock-";
+
+// Whether a process of ours is there that was told of the folder: mpirun by its command line, ranks by their environment.
+bool anybody_knows(const std::string& path) {
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", problem)) {
+    if (std::isdigit(static_cast<unsigned char>(entry.path().filename().string()[0])) == 0) continue;
+    for (const char* file : {"cmdline", "environ"}) {
+      std::ifstream in(entry.path() / file, std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      if (text.find(path) != std::string::npos) return true;
+    }
+  }
+  return false;
+}
 
 // The process that keeps the folder. `lifeline` ends when the launcher has died.
 [[noreturn]] void keep(const std::string& path, int lifeline, double limit_s) {
@@ -42,9 +59,10 @@ constexpr const char* kPrefix = "penstock-";
   }
   constexpr auto kDying = std::chrono::milliseconds(200);  // mpirun goes with the launcher, and may be writing there
   // A rank that mpirun had just started makes the folder anew where it has been removed already, until it notices that
-  // mpirun is gone. So the keeper looks again for a while.
+  // mpirun is gone. So the keeper looks again for a while, and on a busy machine for as long as anybody might.
   constexpr int kLooks = 15;
-  for (int look = 0; look < kLooks; ++look) {
+  constexpr int kMostLooks = 300;
+  for (int look = 0; look < kLooks || (look < kMostLooks && anybody_knows(path)); ++look) {
     std::this_thread::sleep_for(kDying);
     SessionFolder folder(path);
     folder.wait_until_alone(limit_s);

@@ -11,7 +11,7 @@
 //   Until the helpers of ranks are there nobody but the launcher holds it, and mpirun has files in it already. So the
 //   launcher has a keeper, a process of its own session that sees to the folder where the launcher was killed:
 //
-//   FolderKeeper keeper(path, 20);   // after the folder was made
+//   FolderKeeper keeper(path, 20);   // before the folder is made, so that it is never without one
 //   ... keeper.dismiss();            // we are about to remove it ourselves
 //
 // Safety: only a real folder of this user, mode 0700, named penstock-*, is ever touched; no link is followed.

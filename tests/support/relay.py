@@ -1,8 +1,8 @@
 """A cable that delays, for hosts.py: where the kernel has no netem, a process carries the frames.
 
-    relay.py HOST_PID SWITCH_PID PORT ADDRESS DELAY_MS MBIT
+    relay.py HOST_PID SWITCH_PID DEVICE ADDRESS DELAY_MS MBIT
 
-Makes `eth0` in the host's network namespace and PORT, a port of `bridge`, in the switch's, both as TAP devices, and carries
+Makes `eth0` in the host's network namespace and DEVICE, at `bridge`, in the switch's, both as TAP devices, and carries
 what one of them sends to the other: DELAY_MS later, no faster than MBIT, each way. What would wait for more than 50 ms
 besides is dropped, as a switch does. Says "ready" when both are up; ends, and takes the devices along, when its standard
 input ends.
@@ -73,14 +73,14 @@ class Way:
 
 
 def main():
-    host, switch, port, address, delay_ms, mbit = sys.argv[1:]
+    host, switch, device, address, delay_ms, mbit = sys.argv[1:]
     enter_network(host)
     here = make_tap("eth0")
     ip("addr", "add", address, "dev", "eth0")
     ip("link", "set", "eth0", "mtu", str(MTU), "up")
     enter_network(switch)
-    there = make_tap(port)
-    ip("link", "set", port, "mtu", str(MTU), "master", "bridge", "up")
+    there = make_tap(device)
+    ip("link", "set", device, "mtu", str(MTU), "master", "bridge", "up")
     ways = [Way(one, other, float(delay_ms) / 1e3, float(mbit) * 1e6 / 8) for one, other in ((here, there), (there, here))]
     poll = select.poll()
     for fd in (0, here, there):
