@@ -35,6 +35,14 @@ pid_t start(std::vector<std::string> words, const std::string& standard_input) {
   const UniqueFd writing(ends[1]);
   // A pipe holds more than that.
   if (::write(writing.get(), standard_input.data(), standard_input.size()) < 0) return 0;
+  // Of its own group, so that what it starts can be ended with it; launch blocks signals, which is not for it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, reading.get(), STDIN_FILENO);
@@ -44,7 +52,8 @@ pid_t start(std::vector<std::string> words, const std::string& standard_input) {
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   pid_t pid = 0;
-  const int problem = ::posix_spawnp(&pid, argv[0], &files, nullptr, argv.data(), environ);
+  const int problem = ::posix_spawnp(&pid, argv[0], &files, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   return problem == 0 ? pid : 0;
 }
@@ -57,20 +66,22 @@ void clean_hosts(const std::vector<std::string>& hosts, const std::string& folde
   if (agent[0] == "ssh" || agent[0].ends_with("/ssh")) {
     command.insert(command.end(), {"-o", "BatchMode=yes", "-o", "ConnectTimeout=3"});
   }
+  constexpr size_t kAtOnce = 64;
+  std::set<std::string> left(hosts.begin(), hosts.end());
   std::set<pid_t> running;
-  for (const std::string& host : std::set<std::string>(hosts.begin(), hosts.end())) {
-    std::vector<std::string> words = command;
-    words.insert(words.end(), {host, "sh", "-s"});
-    if (const pid_t pid = start(std::move(words), script_for(folder)); pid > 0) running.insert(pid);
-  }
   const MonotonicClock clock;
   const Nanoseconds until = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
-  while (!running.empty() && clock.now() < until) {
+  while (!(left.empty() && running.empty()) && clock.now() < until) {
+    for (; !left.empty() && running.size() < kAtOnce; left.erase(left.begin())) {
+      std::vector<std::string> words = command;
+      words.insert(words.end(), {*left.begin(), "sh", "-s"});
+      if (const pid_t pid = start(std::move(words), script_for(folder)); pid > 0) running.insert(pid);
+    }
     std::erase_if(running, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
     if (!running.empty()) ::usleep(20'000);
   }
   for (const pid_t pid : running) {
-    ::kill(pid, SIGKILL);
+    ::kill(-pid, SIGKILL);
     (void)::waitpid(pid, nullptr, 0);
   }
 }

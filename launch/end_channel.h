@@ -44,7 +44,8 @@ class EndListener {
 
   const std::string& address() const noexcept { return address_; }
   const std::string& token() const noexcept { return token_; }
-  // Where no descriptors are left, callers who would connect are not among them: call read() again after a while.
+  // While no descriptors are left the listening socket is not among them, or poll would return at once: call read() again
+  // after a while.
   void collect_fds(std::vector<pollfd>& fds) const;
   void read(Nanoseconds now);  // never waits
   void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }

@@ -29,7 +29,7 @@ constexpr const char* kHostfileRemedy =
 int slots_of(const std::string& text, const std::string& where) {
   if (const int slots = number_of(text); slots > 0) return slots;
   throw Error(ErrorKind::usage, where + ": '" + text + "' is no number of ranks",
-              "HOST:N on the command line, HOST slots=N in a file; of nodes in a cluster NODES:RANKS");
+              "HOST:N on the command line, HOST slots=N in a file, NODES:RANKS for nodes that a cluster chooses");
 }
 
 // What else comes here by mistake: overrides ("seed=3"), paths, options.

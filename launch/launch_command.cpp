@@ -96,26 +96,41 @@ void name_hosts(const std::vector<NodeGroup>& groups, const std::vector<std::str
   request.loaders = 0;
 }
 
-// What Slurm and Kubernetes take as a name: a label of DNS.
+// What Slurm and Kubernetes take as a name: a label of DNS. Different jobs must not become one, so where more than signs
+// was lost there is a hash.
 std::string cluster_name(const Job& job) {
+  const std::string whole = job.name.empty() ? std::filesystem::path(job.path).stem().string() : job.name;
   std::string name;
-  for (const char c : job.name.empty() ? std::filesystem::path(job.path).stem().string() : job.name) {
+  bool lost = false;
+  for (const char c : whole) {
     const auto letter = static_cast<unsigned char>(c);
+    lost = lost || letter >= 0x80;
     name += std::isalnum(letter) != 0 && letter < 0x80 ? static_cast<char>(std::tolower(letter)) : '-';
   }
-  name.erase(0, name.find_first_not_of("0123456789-"));
+  const size_t first = std::min(name.find_first_not_of("0123456789-"), name.size());
   constexpr size_t kMost = 40;  // of 63, and pods have more behind it
-  name.resize(std::min(name.size(), kMost));
+  lost = lost || first > 0 || name.size() - first > kMost;
+  name = name.substr(first, kMost);
   while (name.ends_with('-')) name.pop_back();
-  // Different jobs must not become one.
-  return name.empty() ? "penstock-" + hash128(job.name.empty() ? job.path : job.name).hex().substr(0, 8) : name;
+  if (name.empty()) name = "penstock";
+  return lost ? name + "-" + hash128(whole).hex().substr(0, 8) : name;
 }
 
 // YAML and JSON have no place for them; a shell script has.
 void refuse_controls(const std::vector<std::string>& words) {
+  const auto is_control = [](uint32_t c) {
+    const bool of_lines = c == '\n' || c == '\t';
+    return (c < 0x20 && !of_lines) || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||
+           (c & 0xfffe) == 0xfffe;
+  };
   for (const std::string& word : words) {
-    const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; };
-    if (std::none_of(word.begin(), word.end(), is_control) && first_not_utf8(word) == word.size()) continue;
+    bool good = first_not_utf8(word) == word.size();
+    for (size_t at = 0; good && at < word.size();) {
+      const Character next = decode_utf8(word, at);
+      good = !is_control(next.code);
+      at += next.bytes;
+    }
+    if (good) continue;
     throw Error(ErrorKind::usage, "'" + without_controls(word) + "' has control characters, or is no UTF-8",
                 "such words cannot stand in a manifest or a Dockerfile: put them into a script, and name that");
   }
@@ -218,7 +233,9 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
   request.cores = static_cast<int>(allowed_cores(false).size());
   request.root = ::geteuid() == 0;
   request.environment = current_environment();
-  if (!request.hostfile.empty()) request.hostfile_hosts = static_cast<int>(read_hostfile(request.hostfile).size());
+  if (!request.hostfile.empty()) {
+    for (const HostSlots& host : read_hostfile(request.hostfile)) request.hostfile_hosts.push_back(host.host);
+  }
   const bool serve = request.command == "serve";
   if (serve && !request.program.empty()) {
     throw Error(ErrorKind::usage, "`penstock serve` starts no program", "leave out --serve, or what stands after --");

@@ -207,7 +207,9 @@ bool has_domain(const std::string& host) {
 
 bool names_domains(const LaunchRequest& request) {
   const auto slots_with = [](const HostSlots& one) { return has_domain(one.host); };
-  return std::any_of(request.hosts.begin(), request.hosts.end(), has_domain) ||
+  const std::vector<HostSlots> alike = parse_hosts(request.hosts);
+  return std::any_of(alike.begin(), alike.end(), slots_with) ||
+         std::any_of(request.hostfile_hosts.begin(), request.hostfile_hosts.end(), has_domain) ||
          std::any_of(request.trainer_hosts.begin(), request.trainer_hosts.end(), slots_with) ||
          std::any_of(request.loader_hosts.begin(), request.loader_hosts.end(), slots_with);
 }
@@ -288,6 +290,9 @@ void write_alike(const LaunchRequest& request, const MpiFound& mpi, const std::v
     add(argv, {"--host", list});
   } else if (!request.hostfile.empty()) {
     add(argv, {"--hostfile", request.hostfile});
+    for (const std::string& host : request.hostfile_hosts) {
+      line.rank_hosts.insert(line.rank_hosts.end(), static_cast<size_t>(per_node), host);
+    }
   }
   // Other hosts' cores are not known here, and slots in a hostfile may be fewer than the ranks.
   const bool oversubscribe = line.ranks > request.cores || !request.hostfile.empty();
@@ -315,7 +320,8 @@ LaunchLine line_of_alike(const LaunchRequest& request, const MpiFound& mpi) {
   std::vector<std::string> hosts;
   for (const HostSlots& host : parse_hosts(request.hosts)) hosts.push_back(host.host);
   LaunchLine line;
-  line.nodes = std::max<int>(1, request.hostfile.empty() ? static_cast<int>(hosts.size()) : request.hostfile_hosts);
+  line.nodes = std::max<int>(
+      1, request.hostfile.empty() ? static_cast<int>(hosts.size()) : static_cast<int>(request.hostfile_hosts.size()));
   const int trainers = std::max(request.trainers, 1);
   int loaders = request.loaders;
   if (loaders == 0) loaders = std::max(1, (request.cores - trainers) / std::max(request.loader_threads, 1));
@@ -418,8 +424,6 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
   return line;
 }
 
-}  // namespace
-
 // Open MPI takes a list of them, "ssh -q : rsh", and the first that there is.
 std::vector<std::string> agent_of(const LaunchRequest& request, const MpiFound& mpi) {
   const auto set = request.environment.find(mpi.major >= 5 ? "PRTE_MCA_plm_ssh_agent" : "OMPI_MCA_plm_rsh_agent");
@@ -428,6 +432,8 @@ std::vector<std::string> agent_of(const LaunchRequest& request, const MpiFound& 
   for (std::string word; text >> word && word != ":";) words.push_back(word);
   return words.empty() ? std::vector<std::string>{"ssh"} : words;
 }
+
+}  // namespace
 
 LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
   const bool by_role = !request.trainer_hosts.empty() || !request.loader_hosts.empty();
@@ -480,7 +486,7 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
     text = "the job failed with exit code 5: mpirun started no rank that could be heard";
   } else if (WIFEXITED(end.wait_status)) {
     text = "the job did not start: mpirun ended with status " + std::to_string(WEXITSTATUS(end.wait_status)) +
-           " before any rank was heard, and what it said stands above";
+           " before any rank was heard; what it said stands above";
   }
   if (!text.empty() && end.oom_kills > 0) {
     text += "; on this host memory ran out and the kernel killed " + std::to_string(end.oom_kills) +
@@ -622,10 +628,12 @@ int run_launch_line(const LaunchLine& line) {
       kill(pid, SIGKILL);
       ends.ended_from_outside(clock.now());
     }
-    if (const std::string who = awaited ? "" : ends.job().awaited(clock.now()); !who.empty()) {
+    const bool waits = !awaited && !killed && interrupted_by == 0;
+    if (const std::string who = waits ? ends.job().awaited(clock.now()) : ""; !who.empty()) {
       awaited = true;
-      std::fprintf(stderr, "penstock: the ranks wait for %s, for %.0f s at most\n  help: can '%s' be run there?\n",
-                   without_controls(who).c_str(), begin_s, line.penstock.c_str());
+      std::fprintf(stderr,
+                   "penstock: the other ranks wait for %s, which does not come up\n  help: can '%s' be run there?\n",
+                   without_controls(who).c_str(), line.penstock.c_str());
     }
     // kill(1) of mpirun alone means the job. Where it was for the whole group, we have it too.
     for (const int number : {SIGTERM, SIGINT}) {

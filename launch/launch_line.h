@@ -47,24 +47,24 @@ MpiFound parse_mpirun_version(const std::string& text);
 MpiFound find_mpirun(const std::string& mpirun = "mpirun");
 
 struct LaunchRequest {
-  std::string job;                       // path of the job file
-  std::vector<std::string> overrides;    // "key.sub=value", passed on
-  std::string command = "run";           // or "serve"
-  std::vector<std::string> options;      // of that command, passed on ("--json", …)
-  std::vector<std::string> program;      // after --; empty: the job's own
-  std::string penstock = "penstock";     // the program that every rank runs
-  int trainers = 1;                      // roles.trainers, per node
-  bool trainers_given = false;           // it stands in the job, and is no default
-  int loader_threads = 2;                // loader.threads
-  double grace_s = 5;                    // trainer.grace_s
-  double lost_after_s = 10;              // balancer.lost_after_s
-  double start_timeout_s = 300;          // mpi.start_timeout_s
-  int ranks = 0;                         // -n, of the whole job; 0: by `loaders`
-  int loaders = 0;                       // --loaders, per node; 0: as many as the cores of this node hold, one at least
-  std::vector<std::string> hosts;        // --host
-  std::string hostfile;                  // --hostfile
-  int hostfile_hosts = 0;                // different hosts in it
-  std::vector<HostSlots> trainer_hosts;  // --trainer-host, --trainer-hostfile: with the next, instead of those above
+  std::string job;                     // path of the job file
+  std::vector<std::string> overrides;  // "key.sub=value", passed on
+  std::string command = "run";         // or "serve"
+  std::vector<std::string> options;    // of that command, passed on ("--json", …)
+  std::vector<std::string> program;    // after --; empty: the job's own
+  std::string penstock = "penstock";   // the program that every rank runs
+  int trainers = 1;                    // roles.trainers, per node
+  bool trainers_given = false;         // it stands in the job, and is no default
+  int loader_threads = 2;              // loader.threads
+  double grace_s = 5;                  // trainer.grace_s
+  double lost_after_s = 10;            // balancer.lost_after_s
+  double start_timeout_s = 300;        // mpi.start_timeout_s
+  int ranks = 0;                       // -n, of the whole job; 0: by `loaders`
+  int loaders = 0;                     // --loaders, per node; 0: as many as the cores of this node hold, one at least
+  std::vector<std::string> hosts;      // --host
+  std::string hostfile;                // --hostfile
+  std::vector<std::string> hostfile_hosts;  // the different hosts in it
+  std::vector<HostSlots> trainer_hosts;     // --trainer-host, --trainer-hostfile: with the next, instead of those above
   std::vector<HostSlots> loader_hosts;
   std::string agent;  // what mpirun calls to reach another host; empty: what it finds, a batch system or ssh
   int cores = 1;      // of this node
@@ -80,7 +80,7 @@ struct LaunchLine {
   int ranks = 0;
   int nodes = 1;
   bool remote = false;                  // some rank is not on this host
-  std::vector<std::string> rank_hosts;  // where each rank is to be; empty where a hostfile or a batch system says it
+  std::vector<std::string> rank_hosts;  // where each rank is to be; empty where all are here
   std::string penstock;                 // the program that every rank runs
   std::vector<std::string> agent;       // what reaches another host, as mpirun has it; empty: a batch system's
   std::string session_folder;

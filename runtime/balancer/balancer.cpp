@@ -492,9 +492,9 @@ class Balancer::Impl {
     return p99_ns == 0 ? most : std::min(most, doubled(std::max(kShortestLateness, kLateness * p99_ns), chunk));
   }
   void observe_time(int64_t took_ns) {
-    const bool unknown = times_.p99_ns() == 0;
     times_.observe(took_ns);
-    if (!unknown || times_.p99_ns() == 0) return;
+    if (times_known_ || times_.p99_ns() == 0) return;
+    times_known_ = true;
     // Leases that were granted before this was known may be late, too.
     const std::set<std::pair<int64_t, LeaseKey>> running = timers_;
     for (const auto& [at_ns, place] : running) {
@@ -923,6 +923,7 @@ class Balancer::Impl {
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing
   bool any_loader_ever_ = false;
   LeaseTimes times_;
+  bool times_known_ = false;  // enough of them to say when a lease is late
   uint64_t hedges_ = 0;
   struct FirstMade {
     LoaderId made_by = 0;

@@ -14,12 +14,12 @@
 // Every JSON value is one object with the fields of the struct of balancer.h under their own names; "event" or "action"
 //   holds the struct's name in snake case (loader_joined, batch_buffer_reserved, give_up_loader). A lease is
 //   [lease stream, step, chunk, generation]. All numbers are integers. When reading, a missing field has the struct's
-//   default; an unknown event is an error, and so is another version: its balancer decided otherwise. Bytes of a reason that are not UTF-8
-//   are written as U+FFFD.
+//   default; an unknown event is an error, and so is another version: its balancer decided otherwise. Bytes of a reason
+//   that are not UTF-8 are written as U+FFFD.
 // Events count from 1, so that one which is missing is noticed even where nothing was decided by it; a log without
 //   numbers is read all the same.
-// A log cut off anywhere, as where a disk was full, is a log of what came before: replay_log leaves an incomplete last line
-//   out, takes no offence at actions that are missing at the end, and says that it was cut off where it can see that.
+// A log cut off anywhere, as where a disk was full, is a log of what came before: replay_log leaves an incomplete last
+//   line out, accepts that actions are missing at the end, and says that it was cut off where it can see that.
 // Thread-safety: pure functions. Failure behaviour: Error(usage) names what cannot be read; replay_log adds the line.
 #pragma once
 

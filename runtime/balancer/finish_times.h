@@ -11,17 +11,17 @@
 //           reservation said, or what chunks of the lease stream usually have; shared by the loader's threads
 //   link    from the loader's node to the receiver's (link_costs.h), where they differ. Besides, a loader elsewhere is
 //           taken to need a quarter longer, so that equal ones stay at home.
-// Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the threads' work) or
-//   slow (less than a third of its class's median speed). All others pull whatever comes next: where executors and links
-//   are alike, that is as good as any plan and needs no estimate.
+// Who leaves chunks to others: a loader that is far from the receiver (the link costs more than a quarter of the
+//   threads' work) or slow (less than a third of its class's median speed). All others pull whatever comes next: where
+//   executors and links are alike, that is as good as any plan and needs no estimate.
 //   Those to whom chunks are left will get to the waiting chunk number k at about
 //       least finish of one of them + k / rate      rate: chunks a second that they make for this receiver
 //   and the loader takes the first chunk that it finishes no later than that. A slow one leaves chunks to near ones that
-//   are not slow; a far one to all near ones, because even a slow loader at home may be faster than the link. So over a slow link travel chunks
-//   that are needed late, as many as the link carries, and none that would hold up a batch. Where there is nobody to
-//   leave them to, it takes what comes. One that has receivers on its own node takes nothing for far ones while it works for those:
-//   behind a chunk on a slow link its own leases would wait, too. And nobody takes more than the link carries in a
-//   second (LinkCosts::is_full).
+//   are not slow; a far one to all near ones, because even a slow loader at home may be faster than the link. So over a
+//   slow link travel chunks that are needed late, as many as the link carries, and none that would hold up a batch.
+//   Where there is nobody to leave them to, a loader takes what comes. One that has receivers on its own node takes
+//   nothing for far ones while it works for those: behind a chunk on a slow link its own leases would wait, too. And
+//   nobody takes more than the link carries in a second (LinkCosts::is_full).
 // Slow and back: looked at by update_slow(), at every tick. A slow loader keeps what it works on and nothing behind it
 //   (LoaderState::most_leases); it goes on being measured by what it makes, and is as before once it has half the median
 //   speed.
@@ -95,7 +95,7 @@ class FinishTimes {
   std::array<CostModel, kClasses> models_;
   double mean_bytes_ = 0;  // of the fleet's chunks
   double mean_pixels_ = 0;
-  std::map<std::tuple<LeaseStreamId, int64_t, bool>, Supply> supplies_;  // lease stream, group of samples, slow_too
+  std::map<std::tuple<LeaseStreamId, int64_t, bool>, Supply> supplies_;  // by lease stream, group, and slow_too
 };
 
 }  // namespace penstock

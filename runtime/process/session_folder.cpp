@@ -10,39 +10,23 @@
 #include <unistd.h>
 
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/switches.h"
+#include "runtime/process/tree.h"
 
 namespace penstock {
 namespace {
 
 constexpr const char* kPrefix = "penstock-";
-
-// Whether a process of ours is there that was told of the folder: mpirun by its command line, ranks by their environment.
-bool anybody_knows(const std::string& path) {
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", problem)) {
-    if (std::isdigit(static_cast<unsigned char>(entry.path().filename().string()[0])) == 0) continue;
-    for (const char* file : {"cmdline", "environ"}) {
-      std::ifstream in(entry.path() / file, std::ios::binary);
-      const std::string text{std::istreambuf_iterator<char>(in), {}};
-      if (text.find(path) != std::string::npos) return true;
-    }
-  }
-  return false;
-}
 
 // The process that keeps the folder. `lifeline` ends when the launcher has died.
 [[noreturn]] void keep(const std::string& path, int lifeline, double limit_s) {
@@ -57,12 +41,15 @@ bool anybody_knows(const std::string& path) {
   char nothing = 0;
   while (read(lifeline, &nothing, 1) < 0 && errno == EINTR) {
   }
-  constexpr auto kDying = std::chrono::milliseconds(200);  // mpirun goes with the launcher, and may be writing there
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kDying{200};  // mpirun goes with the launcher, and may be writing there
   // A rank that mpirun had just started makes the folder anew where it has been removed already, until it notices that
-  // mpirun is gone. So the keeper looks again for a while, and on a busy machine for as long as anybody might.
-  constexpr int kLooks = 15;
-  constexpr int kMostLooks = 300;
-  for (int look = 0; look < kLooks || (look < kMostLooks && anybody_knows(path)); ++look) {
+  // mpirun is gone. So the keeper looks again for a while; on a busy machine, where mpirun (by its command line) or ranks
+  // (by their environment) still know the folder, for longer.
+  constexpr std::chrono::seconds kLooks{3};
+  constexpr std::chrono::seconds kLooksAtMost{60};
+  const auto begun = Clock::now();
+  while (Clock::now() < begun + kLooks || (Clock::now() < begun + kLooksAtMost && any_process_with(path))) {
     std::this_thread::sleep_for(kDying);
     SessionFolder folder(path);
     folder.wait_until_alone(limit_s);

@@ -124,6 +124,16 @@ std::string signal_name(int signal) {
   return "signal " + std::to_string(signal);
 }
 
+bool any_process_with(const std::string& text) {
+  for (const pid_t pid : numbers_in("/proc")) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    for (const char* file : {"/cmdline", "/environ"}) {
+      if (read_proc(folder + file).find(text) != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
 std::string describe_status(int status) {
   if (WIFSIGNALED(status)) return "was killed by " + signal_name(WTERMSIG(status));
   return "exited with status " + std::to_string(WEXITSTATUS(status));

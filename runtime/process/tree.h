@@ -30,6 +30,9 @@ int signal_descendants(pid_t root, int signal);
 // even a zombie. `reaped` hears of each child of ours that ended, with its status.
 bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped = {});
 
+// Whether a process that we may look at, zombies aside, has `text` on its command line or in its environment.
+bool any_process_with(const std::string& text);
+
 // "exited with status 3", "was killed by SIGSEGV", for a status of waitpid().
 std::string describe_status(int status);
 // "SIGTERM"; "signal 42" for one without a usual name.

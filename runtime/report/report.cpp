@@ -228,11 +228,11 @@ std::string slow_sentence(const json& report) {
   return names.empty() ? "" : " Slow beside the others of their kind: " + names + ".";
 }
 
-// The link that came nearest to what it carries at its best; nothing where none came near. What few chunks do at their best
-// is no measure (balance_report.h), and ranks that share cores deliver in bursts: then the mean is far below the peak.
+// The link that came nearest to what it carries at its best; nothing where none came near. Ranks that share cores
+// deliver in bursts: then the mean is far below the best.
 std::optional<std::string> full_link(const json& report, double elapsed_s) {
-  constexpr double kFull =
-      0.55;  // a full one has 0.65 and more, where two share a cable, too; a free one has 0.5 at most
+  // Measured: a full link has 0.65 and more, also where two share a cable; a free one 0.5 at most.
+  constexpr double kFull = 0.55;
   std::optional<std::string> fullest;
   double most = kFull;
   for (const json& link : balance_of(report).value("links", json::array())) {

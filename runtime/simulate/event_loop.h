@@ -7,8 +7,8 @@
 //
 // Purpose: production code under simulated faults, and plans of jobs that would take hours. Times are integers in
 //   nanoseconds, so a run is the same on every machine.
-// Cost: a heap of four children a node over (time, number), the events apart and in place up to 48 bytes of captures, so
-//   that an event of a large world allocates nothing (bench/simulate.cpp measures it).
+// Cost: a heap of four children a node over (time, number); the events apart, and in place where their captures have at
+//   most 48 bytes, so that events of a large world allocate nothing (bench/simulate.cpp measures it).
 // Thread-safety: none. Ownership: the events. Failure: what an event throws comes out of step().
 #pragma once
 
@@ -43,15 +43,15 @@ class EventLoop {
   // A time that is over means now.
   template <class Event>
   void at(Nanoseconds when, Event&& event) {
-    uint32_t place = 0;
     if (free_.empty()) {
-      place = static_cast<uint32_t>(events_.size());
       events_.emplace_back();
-    } else {
-      place = free_.back();
-      free_.pop_back();
+      free_.push_back(static_cast<uint32_t>(events_.size() - 1));
+      if (free_.capacity() < events_.size()) free_.reserve(2 * events_.size());  // giving a place back never allocates
     }
-    events_[place].hold(std::forward<Event>(event));
+    if (heap_.size() == heap_.capacity()) heap_.reserve(2 * heap_.size() + 1);
+    const uint32_t place = free_.back();
+    events_[place].hold(std::forward<Event>(event));  // may throw, and nothing has changed
+    free_.pop_back();
     heap_.push_back({});
     rise(heap_.size() - 1, {std::max(when, now()), next_++, place});
   }

@@ -124,7 +124,7 @@ TEST_CASE("hosts: every one gets as many ranks, and our settings travel") {
   request.hostfile = "hosts.txt";
   const auto in_file = parse_hostfile("# nodes\na slots=4\nb slots=4 # second\n\na slots=1\n", "hosts.txt");
   CHECK(hosts_text(in_file) == "a:5,b:4");
-  request.hostfile_hosts = static_cast<int>(in_file.size());
+  for (const HostSlots& host : in_file) request.hostfile_hosts.push_back(host.host);
   CHECK(has(line_of(request), "--hostfile hosts.txt --map-by ppr:3:node"));
   request.hosts = {"a"};
   CHECK(has(usage_error(request), "--host and --hostfile"));
@@ -144,6 +144,18 @@ TEST_CASE("names with a domain are kept whole, and where each rank is to be is k
   request.loader_hosts = parse_hosts({"b.site:1"});
   CHECK(has(line_of(request), "--mca orte_keep_fqdn_hostnames 1"));
   CHECK(has(line_of(request, kOpenMpi5), "--prtemca prte_keep_fqdn_hostnames 1"));
+  LaunchRequest alike = request_for(4);
+  alike.trainers = 1;
+  alike.hosts = {"10.0.0.7:2", "b:2"};
+  CHECK_FALSE(has(line_of(alike), "keep_fqdn"));
+  alike.hosts = {"b.site:2", "c:2"};
+  CHECK(has(line_of(alike), "--mca orte_keep_fqdn_hostnames 1"));
+  CHECK(launch_line(alike, kOpenMpi4).rank_hosts == std::vector<std::string>{"b.site", "b.site", "c", "c"});
+  alike.hosts.clear();
+  alike.hostfile = "hosts.txt";
+  alike.hostfile_hosts = {"b.site", "c"};
+  CHECK(has(line_of(alike), "--mca orte_keep_fqdn_hostnames 1"));
+  CHECK(launch_line(alike, kOpenMpi4).rank_hosts == std::vector<std::string>{"b.site", "b.site", "c", "c"});
   request.environment["OMPI_MCA_plm_rsh_agent"] = "/opt/ssh -q : rsh";
   CHECK(launch_line(request, kOpenMpi4).agent == std::vector<std::string>{"/opt/ssh", "-q"});
   CHECK(launch_line(request, kOpenMpi5).agent == std::vector<std::string>{"ssh"});
@@ -277,7 +289,7 @@ TEST_CASE("exit codes") {
 TEST_CASE("the last line tells the cause, where it was, and whether memory ran out") {
   JobOutcome job({.ranks = 2}, 0);
   CHECK(closing_line({.wait_status = 213 << 8, .host = "a"}, job) ==
-        "the job did not start: mpirun ended with status 213 before any rank was heard, and what it said stands above");
+        "the job did not start: mpirun ended with status 213 before any rank was heard; what it said stands above");
   CHECK(closing_line({.wait_status = SIGKILL, .ended_mpirun = true, .host = "a"}, job) ==
         "the job failed with exit code 5: mpirun started no rank that could be heard");
   job.began(0, "a", 0);

@@ -87,13 +87,14 @@ TEST_CASE("a launcher that is killed has a keeper that removes the folder, after
     return !std::filesystem::exists(path);
   };
   for (const bool helper : {false, true}) {
-    const std::string path = make_session_folder();
-    std::ofstream(path + "/of_mpirun") << "x";
+    const std::string path = new_session_folder_name();
     std::array<int, 2> ready{};
     REQUIRE(pipe2(ready.data(), O_CLOEXEC) == 0);
     const pid_t launcher = fork();
     if (launcher == 0) {
       const FolderKeeper keeper(path, 10);
+      if (mkdir(path.c_str(), 0700) != 0) _exit(1);
+      std::ofstream(path + "/of_mpirun") << "x";
       const SessionFolder folder(path);
       (void)!write(ready[1], "r", 1);
       for (;;) pause();
@@ -109,9 +110,16 @@ TEST_CASE("a launcher that is killed has a keeper that removes the folder, after
       held.release();
     }
     CHECK(gone(path));
-    if (!helper) {  // as a rank does that was just starting when mpirun died
-      REQUIRE(mkdir(path.c_str(), 0700) == 0);
-      std::ofstream(path + "/of_a_rank") << "x";
+    if (!helper) {  // as a rank does that was just starting when mpirun died, on a machine that has little time for it
+      const pid_t rank = fork();
+      if (rank == 0) {
+        setenv("FOLDER", path.c_str(), 1);
+        execlp("sh", "sh", "-c", R"(sleep 3.5; mkdir -m 700 "$FOLDER"; echo x >"$FOLDER/of_a_rank"; exit 7)", nullptr);
+        _exit(1);
+      }
+      int status = 0;
+      REQUIRE(waitpid(rank, &status, 0) == rank);
+      CHECK(WEXITSTATUS(status) == 7);
       CHECK(gone(path));
     }
     CHECK(end_descendants(8));

@@ -13,13 +13,14 @@ double unit(SeededRandom& random) {
   return (static_cast<double>(random.bits() >> 11) + 0.5) * 0x1p-53;
 }
 
-TEST_CASE("logarithm and exponential are the C library's, to two units in the last place and a half") {
+TEST_CASE("logarithm and exponential are the C library's, to nine units in the last place") {
   SeededRandom random(7);
   double worst_ln = 0, worst_exp = 0;
   for (int i = 0; i < 200'000; ++i) {
     const double x = std::ldexp(unit(random), static_cast<int>(random.between(-300, 300)));
-    const double ln = std::log(x);
-    if (std::abs(ln) > 1e-3) worst_ln = std::max(worst_ln, std::abs(portable_ln(x) - ln) / std::abs(ln));
+    worst_ln = std::max(worst_ln, std::abs(portable_ln(x) / std::log(x) - 1));
+    const double near = 1 + (unit(random) - 0.5) * std::ldexp(1.0, -static_cast<int>(random.below(40)));
+    if (near != 1) worst_ln = std::max(worst_ln, std::abs(portable_ln(near) / std::log(near) - 1));
     const double y = (unit(random) - 0.5) * 1400;
     worst_exp = std::max(worst_exp, std::abs(portable_exp(y) / std::exp(y) - 1));
   }
@@ -28,7 +29,6 @@ TEST_CASE("logarithm and exponential are the C library's, to two units in the la
   CHECK(worst_exp < 2e-15);
   CHECK(portable_ln(1) == 0);
   CHECK(portable_exp(0) == 1);
-  CHECK(portable_ln(1 + 1e-9) == doctest::Approx(1e-9).epsilon(1e-15));
 }
 
 TEST_CASE("the normal quantile is the inverse of the distribution") {
