@@ -943,9 +943,10 @@ class Balancer::Impl {
   std::vector<Action> actions_;
 };
 
-std::string loader_name(LoaderId loader, bool embedded, const std::string& host) {
+std::string loader_name(LoaderId loader, bool embedded, const std::vector<std::string>& hosts) {
   if (embedded) return "the embedded loader";
-  return "rank " + std::to_string(loader) + " (loader" + (host.empty() ? "" : ", host " + host) + ")";
+  const auto at = static_cast<size_t>(loader);
+  return "rank " + std::to_string(loader) + " (loader" + (at < hosts.size() ? ", host " + hosts[at] : "") + ")";
 }
 
 Balancer::Balancer(const BalancerOptions& options) : impl_(std::make_unique<Impl>(options)) {}

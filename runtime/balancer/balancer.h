@@ -102,7 +102,7 @@ struct BalancerOptions {
 };
 
 // For messages: "rank 3 (loader)", or "the embedded loader".
-std::string loader_name(LoaderId loader, bool embedded, const std::string& host = {});
+std::string loader_name(LoaderId loader, bool embedded, const std::vector<std::string>& hosts = {});  // by LoaderId
 
 // Names one grant of one chunk.
 struct LeaseKey {

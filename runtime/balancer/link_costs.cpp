@@ -36,7 +36,13 @@ void LinkCosts::arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64
   State& state = links_[link];
   ++state.chunks;
   state.bytes += bytes;
-  state.note_span(bytes, now_ns);
+  const auto arrival = static_cast<size_t>(state.chunks);
+  const auto& [before_ns, bytes_before] = state.newest[(arrival + 1) % state.newest.size()];  // kPeakChunks before
+  if (arrival > kPeakChunks && now_ns > before_ns) {
+    const double rate = static_cast<double>(state.bytes - bytes_before) * 1e9 / static_cast<double>(now_ns - before_ns);
+    state.peak_bytes_per_s = std::max(state.peak_bytes_per_s, rate);
+  }
+  state.newest[arrival % state.newest.size()] = {now_ns, state.bytes};
   if (link.from == link.to || bytes <= 0 || now_ns <= ready_ns) return;
   const auto way_ns = static_cast<double>(now_ns - ready_ns);
   const bool waited = state.last_arrival_ns > ready_ns;
@@ -51,17 +57,6 @@ void LinkCosts::arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64
     state.empty_ns += weight * (way_ns - state.empty_ns);
   }
   state.last_arrival_ns = now_ns;
-}
-
-void LinkCosts::State::note_span(int64_t chunk_bytes, int64_t now_ns) {
-  if (span_began_ns >= 0) {
-    span_bytes += chunk_bytes;
-    const int64_t span_ns = now_ns - span_began_ns;
-    if (++span_chunks < kPeakChunks || span_ns < kPeakSpan_ns) return;
-    peak_bytes_per_s = std::max(peak_bytes_per_s, static_cast<double>(span_bytes) * 1e9 / static_cast<double>(span_ns));
-  }
-  span_began_ns = now_ns;
-  span_chunks = span_bytes = 0;
 }
 
 int64_t LinkCosts::expected_ns(const Link& link, int64_t bytes, int64_t now_ns) const {

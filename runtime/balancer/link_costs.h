@@ -22,9 +22,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 namespace penstock {
 
@@ -42,12 +44,11 @@ class LinkCosts {
     int64_t bytes = 0;
     double ns_per_byte = 0;  // 0: never learned
     double latency_ns = 0;
-    double peak_bytes_per_s = 0;  // of any kPeakSpan_ns with kPeakChunks arrivals, at the best; 0: there was none yet
+    double peak_bytes_per_s = 0;  // of kPeakChunks arrivals after another one, at the best; 0: no more arrived
   };
-  // Long enough that what arrives at once, because a receiver or the coordinator was late, or because chunks shared the
-  // link, hardly counts.
-  static constexpr int64_t kPeakSpan_ns = 100'000'000;
-  static constexpr int64_t kPeakChunks = 16;
+  // Few, so that bursts show: over a link that is not the limit, what waited for a receiver arrives far faster than the
+  // mean. A pause of the coordinator can make it larger than what the link carries; then the link is not blamed.
+  static constexpr size_t kPeakChunks = 16;
 
   void begin(int64_t now_ns);  // the first time counts
   void granted(const Link& link, int64_t bytes);
@@ -72,15 +73,12 @@ class LinkCosts {
     int64_t busy_samples = 0;  // chunks that waited for one before
     double busy_bytes = 0;     // of those, exponentially weighted
     double busy_ns = 0;
-    int64_t empty_samples = 0;   // chunks that met an empty link, or one that was as good as that
-    double empty_bytes = 0;      // of those, exponentially weighted
-    double empty_ns = 0;         // their whole way
-    int64_t span_began_ns = -1;  // with an arrival that is not counted in it
-    int64_t span_chunks = 0;
-    int64_t span_bytes = 0;
+    int64_t empty_samples = 0;  // chunks that met an empty link, or one that was as good as that
+    double empty_bytes = 0;     // of those, exponentially weighted
+    double empty_ns = 0;        // their whole way
+    std::array<std::pair<int64_t, int64_t>, kPeakChunks + 1> newest{};  // when they arrived, and `bytes` then; a ring
     double peak_bytes_per_s = 0;
 
-    void note_span(int64_t chunk_bytes, int64_t now_ns);
     double ns_per_byte() const { return busy_bytes > 0 ? busy_ns / busy_bytes : 0; }
     // No less than a byte takes, where it is not known: the whole way's.
     double most_ns_per_byte() const { return busy_bytes > 0 ? ns_per_byte() : empty_ns / empty_bytes; }

@@ -7,7 +7,7 @@
 //             decoded pixels. Of few chunks that are alike the three parts may be negative: only their sum is known
 //   loaders   {rank, chunks, speed, slow, regranted, hedged}; speed: beside its class's mean
 //   links     {from, to, chunks, bytes, mb_per_s, latency_ms, peak_mb_per_s}: nodes, of which `from` holds the loader;
-//             mb_per_s is null where nothing ever waited for the link, the peak where fewer than 17 chunks arrived, or within 100 ms
+//             mb_per_s is null where nothing ever waited for the link, the peak where fewer than 17 chunks arrived
 //   nodes     the node of every rank
 #pragma once
 

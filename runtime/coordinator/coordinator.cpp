@@ -287,10 +287,7 @@ class Coordinator::Impl {
     send_(peer, Leave{leaving_[peer]});
   }
 
-  std::string name(PeerId loader) const {
-    const auto at = static_cast<size_t>(loader);
-    return loader_name(loader, options_.embedded, at < options_.hosts.size() ? options_.hosts[at] : "");
-  }
+  std::string name(PeerId loader) const { return loader_name(loader, options_.embedded, options_.hosts); }
 
   void lose(PeerId peer, const std::string& reason, bool dead) {
     const int64_t before = regranted_of(peer);

@@ -203,8 +203,7 @@ std::set<SplitRegistry::Opening> SplitRegistry::forget_failed(Fingerprint finger
 }
 
 std::string SplitRegistry::name(PeerId loader) const {
-  const auto at = static_cast<size_t>(loader);
-  return loader_name(loader, options_.embedded, at < options_.hosts.size() ? options_.hosts[at] : "");
+  return loader_name(loader, options_.embedded, options_.hosts);
 }
 
 void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {

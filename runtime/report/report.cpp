@@ -231,7 +231,8 @@ std::string slow_sentence(const json& report) {
 // The link that came nearest to what it carries at its best; nothing where none came near. Ranks that share cores
 // deliver in bursts: then the mean is far below the best.
 std::optional<std::string> full_link(const json& report, double elapsed_s) {
-  // Measured: a full link has 0.65 and more, also where two share a cable; a free one 0.5 at most.
+  // Measured: a full link has 0.57 and more, also where two share a cable; a free one 0.5 at most, unless the loaders'
+  // threads are busy all the time.
   constexpr double kFull = 0.55;
   std::optional<std::string> fullest;
   double most = kFull;

@@ -115,7 +115,7 @@ def try_one(folder, file, text, instead):
         if test.returncode == 0:
             return "missed"
         lines = [line for line in test.stdout.splitlines() if "values:" in line or "CRASH" in line.upper()]
-        return "caught: " + (lines[0].strip() if lines else f"exit status {test.returncode}")[:160]
+        return "caught: " + (lines[0].replace(folder + "/", "").strip() if lines else f"exit status {test.returncode}")[:160]
     finally:
         with open(path, "w") as source:
             source.write(before)
