@@ -34,7 +34,7 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
   const auto timeout = std::chrono::duration<double>(options.start_timeout_s);
   if (started.wait_for(timeout) != std::future_status::ready) {
     new std::shared_ptr<Progress>(progress);  // never destroyed: the thread is still in there
-    throw Error(ErrorKind::runtime,
+    throw Error(ErrorKind::peer_lost,
                 "MPI did not start within " + std::to_string(static_cast<int64_t>(options.start_timeout_s)) +
                     " s: this rank waits for the others in MPI_Init",
                 "a node cannot be reached, or a rank is stopped; mpi.start_timeout_s sets how long to wait");
