@@ -11,6 +11,7 @@
 
 #include "runtime/balancer/balancer.h"
 #include "runtime/balancer/event_log.h"
+#include "runtime/balancer/lease_rules.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/coordinator/background_work.h"
@@ -394,16 +395,12 @@ class Coordinator::Impl {
                        [&](const auto& item) { return item.second.m.fingerprint == fingerprint; });
   }
 
-  // Several chunks for every thread of the job, so that no thread waits for another at a batch's end; but not so small
-  // that the messages cost more than they save.
   int32_t choose_chunk(const OpenedSplit& split) const {
     if (options_.chunk_samples > 0) return split.max_chunk_samples;
     int64_t threads = 0;
     for (const auto& [loader, its] : threads_) threads += its;
-    const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, std::ssize(options_.receivers)));
-    const int64_t samples = (split.resolved.split.batch_size + pieces - 1) / pieces;
-    return static_cast<int32_t>(
-        std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples), split.max_chunk_samples));
+    return chunk_samples_for(split.resolved.split.batch_size, std::ssize(options_.receivers), threads,
+                             split.max_chunk_samples);
   }
 
   void open_lease_stream(PeerId receiver, const OpenLeaseStream& m) {

@@ -463,9 +463,8 @@ class Loader::Impl {
 LoaderOptions loader_options(const Job& job) {
   LoaderOptions options;
   options.threads = job.loader.threads;
-  // Beyond the leases being made: what is on its way to receivers, or waits for a receiver that is busy finishing.
   options.chunk_buffers =
-      job.loader.chunk_buffers > 0 ? job.loader.chunk_buffers : std::max(16, 4 * lease_depth(job.loader.threads));
+      job.loader.chunk_buffers > 0 ? job.loader.chunk_buffers : usual_chunk_buffers(job.loader.threads);
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
   options.executor = job.loader.executor;

@@ -33,6 +33,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/balancer/lease_rules.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
 #include "runtime/datasets/read_ahead.h"
@@ -84,12 +85,6 @@ struct LoaderOptions {
 
 // What the job file says, with what it leaves open chosen.
 LoaderOptions loader_options(const Job& job);
-
-// Leases a loader with this many threads wants at a time: enough samples for every thread while the next lease is on
-// its way, at four samples a chunk, the fewest that the coordinator chooses.
-constexpr int lease_depth(int threads) {
-  return threads / 2 + 1 > 2 ? threads / 2 + 1 : 2;
-}
 
 class Loader {
  public:

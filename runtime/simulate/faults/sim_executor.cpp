@@ -1,4 +1,4 @@
-#include "runtime/simulate/sim_executor.h"
+#include "runtime/simulate/faults/sim_executor.h"
 
 #include <algorithm>
 #include <cstring>

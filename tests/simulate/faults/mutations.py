@@ -1,9 +1,9 @@
 """Do the simulated worlds find bugs? Each mutation below plants one in the balancer, coordinator, receiver or loader, in a
 copy of the sources; fault_world_test must then fail.
 
-    tests/simulate/mutations.py                   # all, in build/mutations; resumes where a log is there
-    tests/simulate/mutations.py --only fence      # those whose name contains the word
-    tests/simulate/mutations.py --log FILE        # a line each: name, caught or missed, seconds
+    tests/simulate/faults/mutations.py                   # all, in build/mutations; resumes where a log is there
+    tests/simulate/faults/mutations.py --only fence      # those whose name contains the word
+    tests/simulate/faults/mutations.py --log FILE        # a line each: name, caught or missed, seconds
 
 A mutation whose text is not in the sources any more is an error: it is to be written anew."""
 
@@ -109,7 +109,7 @@ def try_one(folder, file, text, instead):
         result = build(folder)
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
         try:
-            test = run(["tests/simulate/fault_world_test"], os.path.join(folder, "build/release"), timeout=300)
+            test = run(["tests/simulate/faults/fault_world_test"], os.path.join(folder, "build/release"), timeout=300)
         except subprocess.TimeoutExpired:
             return "caught: the test does not end"
         if test.returncode == 0:

@@ -1,10 +1,10 @@
-#include "runtime/simulate/sim_client.h"
+#include "runtime/simulate/faults/sim_client.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "runtime/simulate/sim_executor.h"
+#include "runtime/simulate/faults/sim_executor.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "runtime/simulate/sim_network.h"
+#include "runtime/simulate/faults/sim_network.h"
 
 #include <utility>
 
