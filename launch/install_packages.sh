@@ -13,9 +13,9 @@ packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev lib
   # liburing: reading ahead without a thread a file, where the kernel allows it; a build can leave it out.
   liburing-dev)
 if [[ "${1:-}" == --tests ]]; then
-  # iproute2: the tests over several nodes make them of network namespaces. shellcheck and PyYAML read what
+  # libsimgrid: what the planner's network is compared with. iproute2: the tests over several nodes make them of network namespaces. shellcheck and PyYAML read what
   # `penstock launch --slurm` and `--k8s` write.
-  packages+=(doctest-dev iproute2 shellcheck python3 python3-yaml python3-dev python3-venv python3-numpy python3-pil python3-torch
+  packages+=(doctest-dev libsimgrid-dev iproute2 shellcheck python3 python3-yaml python3-dev python3-venv python3-numpy python3-pil python3-torch
     python3-torchvision python3-xxhash clang clang-format)
 fi
 
