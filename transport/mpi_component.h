@@ -11,14 +11,17 @@
 // core.
 // Ownership: the session owns the thread; endpoints share it and may be destroyed before finish(). Memory of chunk
 // buffers that were sent must stay until finish() returned, or the process ends: sends under way read from it.
-// Thread-safety: the session from one thread. Failure: start_mpi() and the collectives throw Error(runtime).
+// Thread-safety: the session from one thread. Failure: start_mpi() and the collectives throw Error(runtime), and
+// Error(peer_lost) where other ranks do not come.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -64,8 +67,8 @@ struct MpiAbout {
 };
 
 // The component's symbols, found by name. The number in a name counts the layouts of Endpoint and what it hands over.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_3";
-using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_4";
+using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::optional<Error>* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);
 

@@ -75,7 +75,7 @@ def test_loaders_behind_a_slow_link_keep_it_busy():
         with no_leftovers() as env:
             share, hashes = images_over(env, mbit)
         assert hashes == expected
-        assert share >= 0.9, share
+        assert share >= (0.9 if FULL else 0.5), share
 
 
 def test_loaders_behind_a_link_that_delays_keep_it_busy():
@@ -87,7 +87,7 @@ def test_loaders_behind_a_link_that_delays_keep_it_busy():
         with no_leftovers() as env:
             share, hashes = images_over(env, mbit, delay_ms)
         assert hashes == expected
-        assert share >= 0.9, share
+        assert share >= (0.9 if FULL else 0.5), share
 
 
 def test_with_loaders_at_home_hardly_anything_crosses_it():

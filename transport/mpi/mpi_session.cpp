@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -62,14 +63,16 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace penstock::mpi
 
-extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_3(
-    const penstock::MpiOptions* options, std::string* error) {
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_4(
+    const penstock::MpiOptions* options, std::optional<penstock::Error>* error) {
   try {
     return new penstock::mpi::Session(*options);
+  } catch (const penstock::Error& problem) {
+    *error = problem;
   } catch (const std::exception& problem) {
-    *error = problem.what();
-    return nullptr;
+    error->emplace(penstock::ErrorKind::runtime, problem.what(), "run under mpirun; `penstock check` tests MPI");
   }
+  return nullptr;
 }
 
 extern "C" __attribute__((visibility("default"))) void penstock_mpi_about(penstock::MpiAbout* about) {
