@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace penstock {
 
@@ -67,31 +68,49 @@ int64_t FinishTimes::finish_ns(const LoaderState& loader, const LeaseStreamState
 bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                           int64_t now_ns) const {
   if (loader.node == stream.opened.node) return true;
-  const double work = static_cast<double>(work_ns(loader, stream, chunk)) / loader.speed.value();
-  return static_cast<double>(link_ns(loader, stream, now_ns)) <= work / 4;
+  return is_short(link_ns(loader, stream, now_ns), work_ns(loader, stream, chunk), loader);
 }
 
-// Looked at again every few milliseconds alone: in a fleet whose links are slow it is asked for with every grant.
+bool FinishTimes::is_short(int64_t link_ns, int64_t work_ns, const LoaderState& loader) {
+  return static_cast<double>(link_ns) <= static_cast<double>(work_ns) / loader.speed.value() / 4;
+}
+
+// Looked at again every few milliseconds alone: in a fleet whose links are slow it is asked for with every grant. Of many
+// loaders it looks at some, spread evenly, which stand for the others, and at all of the receiver's node.
 const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stream, const ChunkState& first,
                                                     const Others& others, bool slow_too, int64_t now_ns) {
-  constexpr int64_t kFresh_ns = 3'000'000;
+  constexpr size_t kMostLooks = 256;
+  const std::vector<const LoaderState*>& all = others.loaders.in_order();
+  const size_t stride = (all.size() + kMostLooks - 1) / kMostLooks;
+  const int64_t fresh_ns = 3'000'000 * static_cast<int64_t>(std::max<size_t>(1, stride));
   Supply& supply = supplies_[{stream.id(), first.group, slow_too}];
-  if (supply.at_ns >= 0 && now_ns - supply.at_ns < kFresh_ns) return supply;
+  if (supply.at_ns >= 0 && now_ns - supply.at_ns < fresh_ns) return supply;
   supply = {now_ns, 0, INT64_MAX};
-  for (const auto& [id, loader] : others.loaders.all()) {
-    if ((loader.slow && !slow_too) || !loader.usable() || !others.may_make(id)) continue;
-    const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work_ns(loader, stream, first)));
-    if (!is_near(loader, stream, first, now_ns)) continue;
+  const int32_t home = stream.opened.node;
+  // What is the same for all of a class, or of a node, is worked out once.
+  std::array<int64_t, kClasses> work_of_class{};
+  int32_t node = home;
+  int64_t link = 0;
+  const auto look = [&](const LoaderState& loader, size_t stands_for) {
+    if ((loader.slow && !slow_too) || !loader.usable() || !others.may_make(loader.id)) return;
+    int64_t& work = work_of_class[index_of(loader.executor_class)];
+    if (work == 0) work = work_ns(loader, stream, first);
+    if (loader.node != home && std::exchange(node, loader.node) != loader.node) link = link_ns(loader, stream, now_ns);
+    if (loader.node != home && !is_short(link, work, loader)) return;
+    const int64_t own_ns = std::max<int64_t>(1, loader.at_its_speed_ns(work));
     supply.chunks_per_ns +=
-        static_cast<double>(std::min(loader.executors(), others.loaders.quota(loader))) / static_cast<double>(own_ns);
+        static_cast<double>(stands_for) *
+        (static_cast<double>(std::min(loader.executors(), others.loaders.quota(loader))) / static_cast<double>(own_ns));
     supply.least_ns = std::min(supply.least_ns, loader.ready_ns() + own_ns);
+  };
+  if (stride > 1) {
+    for (const LoaderState* loader : others.loaders.of_node(home)) look(*loader, 1);
+  }
+  for (size_t i = stride > 1 ? stream.id() % stride : 0; i < all.size(); i += stride) {
+    if (stride == 1 || all[i]->node != home) look(*all[i], stride);
   }
   // They serve the node's lease streams by turns.
-  int64_t sharing = 0;
-  for (const auto& [id, other] : others.streams.all()) {
-    if (other.opened.node == stream.opened.node && !other.waiting.empty()) ++sharing;
-  }
-  supply.chunks_per_ns /= static_cast<double>(std::max<int64_t>(1, sharing));
+  supply.chunks_per_ns /= static_cast<double>(std::max(1, others.streams.waiting_on_node(home)));
   return supply;
 }
 

@@ -87,6 +87,8 @@ class FinishTimes {
   };
   bool is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
                int64_t now_ns) const;
+  // The link, beside the threads' work at this loader.
+  static bool is_short(int64_t link_ns, int64_t work_ns, const LoaderState& loader);
   const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const Others& others,
                             bool slow_too, int64_t now_ns);
   static size_t index_of(int32_t executor_class) { return executor_class == 1 ? 1 : 0; }

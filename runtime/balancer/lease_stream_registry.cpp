@@ -33,18 +33,18 @@ LeaseStreamState& LeaseStreamRegistry::open(const LeaseStreamOpened& opened) {
   stream.cursor = opened.first_step;
   stream.finished_below = opened.first_step;
   ++lease_streams_of_receiver_[opened.receiver];
-  ++lease_streams_on_node_[opened.node];
+  ++on_node_[opened.node].open;
   return stream;
 }
 
 void LeaseStreamRegistry::close(LeaseStreamId id) {
   const auto at = streams_.find(id);
   if (at == streams_.end()) return;
-  if (at->second.is_ready) ready_.erase(at->second.ready_key);
+  set_ready(at->second, false);
   const auto receiver = lease_streams_of_receiver_.find(at->second.opened.receiver);
   if (--receiver->second == 0) lease_streams_of_receiver_.erase(receiver);
-  const auto node = lease_streams_on_node_.find(at->second.opened.node);
-  if (--node->second == 0) lease_streams_on_node_.erase(node);
+  const auto node = on_node_.find(at->second.opened.node);
+  if (--node->second.open == 0) on_node_.erase(node);
   streams_.erase(at);
 }
 
@@ -103,11 +103,7 @@ void LeaseStreamRegistry::done(LeaseStreamState& stream, int64_t step, ChunkStat
 }
 
 void LeaseStreamRegistry::rekey(LeaseStreamState& stream) {
-  if (stream.waiting.empty()) {
-    if (stream.is_ready) ready_.erase(stream.ready_key);
-    stream.is_ready = false;
-    return;
-  }
+  if (stream.waiting.empty()) return set_ready(stream, false);
   const int64_t deadline = std::get<0>(*stream.waiting.begin()) - stream.cursor;
   const LeaseStreamState::ReadyKey key{!(stream.client_waits && deadline <= 0), deadline, !stream.client_waits,
                                        stream.last_grant, stream.id()};
@@ -115,7 +111,14 @@ void LeaseStreamRegistry::rekey(LeaseStreamState& stream) {
   if (stream.is_ready) ready_.erase(stream.ready_key);
   ready_.insert(key);
   stream.ready_key = key;
-  stream.is_ready = true;
+  set_ready(stream, true);
+}
+
+void LeaseStreamRegistry::set_ready(LeaseStreamState& stream, bool ready) {
+  if (stream.is_ready == ready) return;
+  if (!ready) ready_.erase(stream.ready_key);
+  stream.is_ready = ready;
+  on_node_[stream.opened.node].waiting += ready ? 1 : -1;
 }
 
 }  // namespace penstock

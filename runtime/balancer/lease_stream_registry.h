@@ -99,7 +99,11 @@ class LeaseStreamRegistry {
   const std::map<LeaseStreamId, LeaseStreamState>& all() const { return streams_; }
   int32_t live_receivers() const { return static_cast<int32_t>(lease_streams_of_receiver_.size()); }
 
-  bool any_on_node(int32_t node) const { return lease_streams_on_node_.count(node) != 0; }
+  bool any_on_node(int32_t node) const { return on_node_.count(node) != 0; }
+  int32_t waiting_on_node(int32_t node) const {  // lease streams with waiting chunks
+    const auto at = on_node_.find(node);
+    return at == on_node_.end() ? 0 : at->second.waiting;
+  }
 
   // Adds the step's chunks as waiting, as many as there are groups, where there are; false where the step is reserved or
   // finished already.
@@ -114,9 +118,15 @@ class LeaseStreamRegistry {
   const std::set<LeaseStreamState::ReadyKey>& ready() const { return ready_; }
 
  private:
+  void set_ready(LeaseStreamState& stream, bool ready);
+
   std::map<LeaseStreamId, LeaseStreamState> streams_;
   std::map<ReceiverId, int32_t> lease_streams_of_receiver_;
-  std::map<int32_t, int32_t> lease_streams_on_node_;
+  struct OfNode {
+    int32_t open = 0;
+    int32_t waiting = 0;
+  };
+  std::map<int32_t, OfNode> on_node_;
   std::set<LeaseStreamState::ReadyKey> ready_;
 };
 

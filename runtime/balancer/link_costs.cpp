@@ -1,6 +1,7 @@
 #include "runtime/balancer/link_costs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace penstock {
 
@@ -36,13 +37,17 @@ void LinkCosts::arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64
   State& state = links_[link];
   ++state.chunks;
   state.bytes += bytes;
-  const auto arrival = static_cast<size_t>(state.chunks);
-  const auto& [before_ns, bytes_before] = state.newest[(arrival + 1) % state.newest.size()];  // kPeakChunks before
-  if (arrival > kPeakChunks && now_ns > before_ns) {
-    const double rate = static_cast<double>(state.bytes - bytes_before) * 1e9 / static_cast<double>(now_ns - before_ns);
-    state.peak_bytes_per_s = std::max(state.peak_bytes_per_s, rate);
+  if (state.newest.size() < kPeakChunks) {
+    state.newest.emplace_back(now_ns, state.bytes);
+  } else {
+    auto& oldest = state.newest[static_cast<size_t>(state.chunks - 1) % kPeakChunks];
+    const auto [before_ns, bytes_before] = std::exchange(oldest, {now_ns, state.bytes});
+    if (now_ns > before_ns) {
+      const double rate =
+          static_cast<double>(state.bytes - bytes_before) * 1e9 / static_cast<double>(now_ns - before_ns);
+      state.peak_bytes_per_s = std::max(state.peak_bytes_per_s, rate);
+    }
   }
-  state.newest[arrival % state.newest.size()] = {now_ns, state.bytes};
   if (link.from == link.to || bytes <= 0 || now_ns <= ready_ns) return;
   const auto way_ns = static_cast<double>(now_ns - ready_ns);
   const bool waited = state.last_arrival_ns > ready_ns;

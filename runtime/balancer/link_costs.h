@@ -22,11 +22,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace penstock {
 
@@ -73,10 +74,10 @@ class LinkCosts {
     int64_t busy_samples = 0;  // chunks that waited for one before
     double busy_bytes = 0;     // of those, exponentially weighted
     double busy_ns = 0;
-    int64_t empty_samples = 0;  // chunks that met an empty link, or one that was as good as that
-    double empty_bytes = 0;     // of those, exponentially weighted
-    double empty_ns = 0;        // their whole way
-    std::array<std::pair<int64_t, int64_t>, kPeakChunks + 1> newest{};  // when they arrived, and `bytes` then; a ring
+    int64_t empty_samples = 0;                        // chunks that met an empty link, or one that was as good as that
+    double empty_bytes = 0;                           // of those, exponentially weighted
+    double empty_ns = 0;                              // their whole way
+    std::vector<std::pair<int64_t, int64_t>> newest;  // when they arrived, and `bytes` then; a ring once it is full
     double peak_bytes_per_s = 0;
 
     double ns_per_byte() const { return busy_bytes > 0 ? busy_ns / busy_bytes : 0; }
@@ -85,7 +86,14 @@ class LinkCosts {
     double latency_ns() const { return std::max(0.0, empty_ns - ns_per_byte() * empty_bytes); }
   };
   int64_t begun_ns_ = -1;
-  std::map<Link, State> links_;
+  struct Hash {
+    size_t operator()(const Link& link) const {
+      const uint64_t both = uint64_t{static_cast<uint32_t>(link.from)} << 32 | static_cast<uint32_t>(link.to);
+      return static_cast<size_t>((both * 0x9e3779b97f4a7c15u) >> 16);
+    }
+  };
+  // Looked up with every grant; a large fleet has a million. Walked for figures() alone, which sorts.
+  std::unordered_map<Link, State, Hash> links_;
 };
 
 }  // namespace penstock

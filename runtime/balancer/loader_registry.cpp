@@ -18,6 +18,10 @@ bool erase_lease(std::vector<HeldLease>& leases, const LeaseKey& lease) {
   return std::erase_if(leases, [&lease](const HeldLease& held) { return held.lease == lease; }) > 0;
 }
 
+bool before_id(const LoaderState* loader, LoaderId id) {
+  return loader->id < id;
+}
+
 bool before(const ReceiverShare& share, ReceiverId receiver) {
   return share.receiver < receiver;
 }
@@ -55,8 +59,12 @@ int64_t LoaderState::ready_ns() const {
 }
 
 LoaderState& LoaderRegistry::join(const LoaderJoined& joined, int64_t now_ns) {
+  remove(joined.loader);
   LoaderState& loader = loaders_[joined.loader];
   loader.id = joined.loader;
+  for (auto* list : {&in_order_, &of_node_[joined.node]}) {
+    list->insert(std::lower_bound(list->begin(), list->end(), joined.loader, before_id), &loader);
+  }
   loader.serial = ++serials_;
   loader.depth = joined.depth;
   loader.threads = joined.threads;
@@ -72,6 +80,9 @@ void LoaderRegistry::remove(LoaderId id) {
   const auto at = loaders_.find(id);
   if (at == loaders_.end()) return;
   leave_room(at->second);
+  for (auto* list : {&in_order_, &of_node_[at->second.node]}) {
+    list->erase(std::lower_bound(list->begin(), list->end(), id, before_id));
+  }
   loaders_.erase(at);
 }
 

@@ -101,6 +101,12 @@ class LoaderRegistry {
   void remove(LoaderId id);
   LoaderState* find(LoaderId id);
   const std::map<LoaderId, LoaderState>& all() const { return loaders_; }
+  const std::vector<const LoaderState*>& in_order() const { return in_order_; }  // of ids
+  const std::vector<const LoaderState*>& of_node(int32_t node) const {
+    static const std::vector<const LoaderState*> none;
+    const auto at = of_node_.find(node);
+    return at == of_node_.end() ? none : at->second;
+  }
   bool nobody_has_room() const { return room_.empty(); }
 
   void receiver_seen(ReceiverId receiver);
@@ -160,6 +166,8 @@ class LoaderRegistry {
   int32_t live_receivers_ = 0;
   uint64_t serials_ = 0;
   std::map<LoaderId, LoaderState> loaders_;
+  std::vector<const LoaderState*> in_order_;  // the same
+  std::map<int32_t, std::vector<const LoaderState*>> of_node_;
   Room room_;
   std::map<int32_t, Room> room_of_node_;
 };

@@ -66,8 +66,12 @@ void FleetLinks::watch() {
       const uint32_t lease = connection.chunks.front().lease;
       connection.chunks.pop_front();
       message(connection.way.from_node, connection.way.to_node, [this, lease] { on_arrived_(lease); });
+      if (connection.chunks.empty()) {
+        connections_.erase(name);  // of so many pairs few have something under way
+      } else {
+        begin(name);
+      }
       on_sent_(lease);
-      if (!connection.chunks.empty()) begin(name);
     }
     watch();
   });
