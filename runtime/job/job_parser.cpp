@@ -12,19 +12,19 @@ extern char** environ;
 
 namespace penstock {
 
-std::string read_job_file(const std::string& path) {
-  const std::string start = "cannot read the job file " + in_quotes(path) + ": ";
+std::string read_yaml_file(const std::string& path, const std::string& what, const std::string& remedy) {
+  const std::string start = "cannot read the " + what + " " + in_quotes(path) + ": ";
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    throw Error(ErrorKind::config, start + "it is a folder", "name the file, as in " + path + "/job.yaml");
+    throw Error(ErrorKind::config, start + "it is a folder",
+                "name the file, as in " + path + "/" + what.substr(0, what.find(' ')) + ".yaml");
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     const int why = errno;
     throw Error(ErrorKind::config, start + (why != 0 ? std::strerror(why) : "unknown reason"),
-                why == EACCES ? "ask for permission to read it (chmod), on every node"
-                              : "`penstock init --data DIR > job.yaml` writes one");
+                why == EACCES ? "ask for permission to read it (chmod), on every node" : remedy);
   }
   // One byte more than allowed, so that the parser sees that it is too much, whatever the file's size says.
   std::string text(kYamlMaxBytes + 1, '\0');
@@ -32,6 +32,10 @@ std::string read_job_file(const std::string& path) {
   if (file.bad()) throw Error(ErrorKind::config, start + "reading failed");
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
+}
+
+std::string read_job_file(const std::string& path) {
+  return read_yaml_file(path, "job file", "`penstock init --data DIR > job.yaml` writes one");
 }
 
 std::map<std::string, std::string> job_environment() {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/job/job.h"
+#include "runtime/job/key_table.h"
 #include "runtime/job/yaml_tree.h"
 
 namespace penstock {
@@ -23,6 +24,7 @@ using Origins = std::map<std::string, std::string>;
 struct Reading {
   Origins& origins;
   Complaints& complaints;
+  std::string (*elsewhere)(const std::string& key) = name_elsewhere;  // where a key stands that is none here
 
   void note(const std::string& path, const YamlNode& node) {
     if (node.span.source != nullptr) origins[path] = node.span.source->origin(node.span.offset);
@@ -54,7 +56,9 @@ struct JobWithOrigins {
 JobWithOrigins parse_with_origins(const std::string& text, const std::string& path,
                                   const std::vector<std::string>& overrides,
                                   const std::map<std::string, std::string>& environment);
-std::string read_job_file(const std::string& path);    // Error(config) where that cannot be
+// Error(config) where that cannot be; `what` is "job file", `remedy` what to do where there is none.
+std::string read_yaml_file(const std::string& path, const std::string& what, const std::string& remedy);
+std::string read_job_file(const std::string& path);
 std::map<std::string, std::string> job_environment();  // this process's PENSTOCK_CFG... variables
 
 }  // namespace penstock

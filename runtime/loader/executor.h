@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/histogram.h"
 #include "runtime/gpu/buffer_ranges.h"
 #include "runtime/gpu/in_flight_batches.h"
 #include "runtime/protocol/chunk.h"
@@ -72,6 +73,8 @@ struct ExecutorFigures {
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
   int64_t encoded_bytes = 0;
+  Histogram sample_ns;     // a thread's time for each
+  Histogram sample_bytes;  // encoded
   int threads = 0;
   std::vector<GpuFigures> gpus;
   int64_t fed = 0;      // images that threads left to GPUs

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/base/crc32c.h"
+#include "runtime/base/histogram_json.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/switches.h"
@@ -114,6 +115,8 @@ class Loader::Impl {
     report["read_s"] = as_seconds(f.read_ns);
     report["decode_s"] = as_seconds(f.decode_ns);
     report["augment_s"] = as_seconds(f.augment_ns);
+    report["sample_ns"] = histogram_json(f.sample_ns);
+    report["sample_bytes"] = histogram_json(f.sample_bytes);
     report["read_ahead"] = ahead_report();
     if (splits_.learned() != nullptr) {
       const LearnedFigures learned = splits_.learned()->figures();

@@ -22,6 +22,7 @@
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/histogram.h"
 #include "runtime/protocol/chunk.h"
 
 namespace penstock {
@@ -69,6 +70,8 @@ class DeliveryLedger {
     Arithmetic arithmetic = Arithmetic::exact;
     int64_t epoch_steps = 0;
     Totals totals;
+    Histogram wait_ns;  // of each next()
+    Histogram step_ns;  // from an answer to the next question: what the program does with a batch
     int64_t substituted = 0;
     nlohmann::json bad = nlohmann::json::array();        // the first ones
     int64_t bad_count = 0;                               // of all

@@ -7,7 +7,7 @@
 //   const uint64_t id = network.finish(*when);
 //
 // What is fair: max-min. No flow can get more without taking it from one that has no more than it has (Bertsekas and
-//   Gallager, "Data Networks", 1992, 6.5.2). It is what TCP's connections of alike round trips get of network cards and
+//   Gallager, "Data Networks", 1992, 6.5.2). It is what TCP's connections of alike round trips get of NICs and
 //   uplinks, on the scale of chunks; slow start and losses are not in it.
 // Cost: a flow that begins or ends is weighed against those that share a link with it, directly or through others, and
 //   no more. Flows of one pair of ranks should be one after the other, as on its connection; that is the caller's.

@@ -15,7 +15,7 @@ FleetLinks::FleetLinks(const FleetSpec& spec, EventLoop& loop) : spec_(spec), lo
     }
     return links;
   };
-  for (const FleetNode& node : spec_.nodes) cards_.push_back(both_ways(node.bytes_per_s));
+  for (const FleetNode& node : spec_.nodes) nics_.push_back(both_ways(node.bytes_per_s));
   for (const FleetRack& rack : spec_.racks) uplinks_.push_back(both_ways(rack.bytes_per_s));
 }
 
@@ -41,12 +41,12 @@ void FleetLinks::begin(uint64_t name) {
     if (link >= 0) over[count++] = link;
   };
   const auto rack_of = [this](int node) { return static_cast<size_t>(spec_.nodes[static_cast<size_t>(node)].rack); };
-  add(cards_[static_cast<size_t>(way.from_node)][0]);
+  add(nics_[static_cast<size_t>(way.from_node)][0]);
   if (!uplinks_.empty() && rack_of(way.from_node) != rack_of(way.to_node)) {
     add(uplinks_[rack_of(way.from_node)][0]);
     add(uplinks_[rack_of(way.to_node)][1]);
   }
-  add(cards_[static_cast<size_t>(way.to_node)][1]);
+  add(nics_[static_cast<size_t>(way.to_node)][1]);
   network_.begin(loop_.now(), name, connection.chunks.front().bytes, std::span(over).first(count));
   watch();
 }

@@ -6,7 +6,7 @@
 //
 // What travels within a node costs overhead.local_message_ns, and its chunks stay where they are (shared memory). Between
 //   nodes chunks of one loader to one receiver go one after the other, as over their connection; connections share the
-//   cards and uplinks fairly (fair_network.h). Messages do not wait behind chunks.
+//   NICs and uplinks fairly (fair_network.h). Messages do not wait behind chunks.
 // Thread-safety: none. Ownership: the loop must outlive it, and what is passed to message() lives in the loop.
 #pragma once
 
@@ -50,7 +50,7 @@ class FleetLinks {
   void chunk(const Way& way, int64_t bytes, uint32_t lease);
 
   int64_t bytes_between_nodes() const noexcept { return bytes_; }
-  // Of the busiest card or uplink, over all of that time; 0 where nothing limits.
+  // Of the busiest NIC or uplink, over all of that time; 0 where nothing limits.
   double busiest(Nanoseconds took_ns) const;
 
  private:
@@ -68,7 +68,7 @@ class FleetLinks {
   const FleetSpec& spec_;
   EventLoop& loop_;
   FairNetwork network_;
-  std::vector<std::array<int, 2>> cards_;                 // by node: out, in; -1: no limit
+  std::vector<std::array<int, 2>> nics_;                  // by node: out, in; -1: no limit
   std::vector<std::array<int, 2>> uplinks_;               // by rack
   std::vector<double> capacity_;                          // by link
   std::unordered_map<uint64_t, Connection> connections_;  // looked up, never walked

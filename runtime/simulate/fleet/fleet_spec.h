@@ -24,10 +24,10 @@
 
 namespace penstock {
 
-// A machine, and its way to the others: its network card, shared by what it sends and, apart, by what it gets.
+// A machine, and its way to the others: its NIC, shared by what it sends and, apart, by what it gets.
 struct FleetNode {
   int rack = 0;
-  double bytes_per_s = 0;                      // of its card, each way; 0: no limit that matters
+  double bytes_per_s = 0;                      // of its NIC, each way; 0: no limit that matters
   Nanoseconds latency_ns = 50 * kMicrosecond;  // of a message to another node, one way: half of it here, half there
 };
 
@@ -92,7 +92,7 @@ struct OverheadModel {
 
 struct FleetSpec {
   std::vector<FleetNode> nodes = {{}};
-  std::vector<FleetRack> racks = {};  // empty: nothing between the nodes' cards limits
+  std::vector<FleetRack> racks = {};  // empty: nothing between the nodes' NICs limits
   std::vector<FleetLoader> loaders;
   std::vector<FleetTrainer> trainers;
   SampleModel samples;

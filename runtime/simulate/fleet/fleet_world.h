@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/histogram.h"
 #include "runtime/simulate/fleet/fleet_spec.h"
-#include "runtime/simulate/fleet/wait_times.h"
 
 namespace penstock {
 
@@ -34,7 +34,7 @@ struct FleetResult {
   int64_t batches = 0;
   double images_per_s = 0;
   double stalled = 0;  // share of the time for which programs wait for batches
-  WaitTimes waits;     // of each next()
+  Histogram waits;     // of each next()
   // When each step of each epoch was done by all trainers, where there is a barrier.
   std::vector<Nanoseconds> steps_done_ns;
 

@@ -103,7 +103,7 @@ TEST_CASE("a link that is too slow is what limits, and it is full") {
   CHECK(run(far_loaders(8, kMillisecond, 0)).busiest_link == 0);
 }
 
-TEST_CASE("racks: an uplink that is narrower than the cards limits, for those alone that cross it") {
+TEST_CASE("racks: an uplink that is narrower than the nics limits, for those alone that cross it") {
   FleetSpec spec = far_loaders(8, kMillisecond, 1e9);
   spec.racks = {{.bytes_per_s = 20e6}, {.bytes_per_s = 20e6}};
   CHECK(run(spec).images_per_s >= 1000);

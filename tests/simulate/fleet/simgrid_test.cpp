@@ -1,4 +1,4 @@
-// Fair sharing against SimGrid's, on 20 random topologies: nodes with cards, racks with uplinks, flows that begin at any
+// Fair sharing against SimGrid's, on 20 random topologies: nodes with NICs, racks with uplinks, flows that begin at any
 // time. SimGrid's model of flows has been compared with packet-level simulators and with real networks (Velho, Schnorr,
 // Casanova and Legrand, "On the validity of flow-level TCP network models for grid and cloud simulations", 2013); of its
 // TCP corrections (latency, window, cross traffic) none is on here, because fair_network.h has none.
@@ -59,14 +59,14 @@ Topology draw(SeededRandom& random) {
   return t;
 }
 
-// Where a flow goes: out of a card, up and down where the racks differ, into a card.
+// Where a flow goes: out of a NIC, up and down where the racks differ, into a NIC.
 template <class Link>
-std::vector<Link> way(const Topology& t, const Flow& flow, const std::vector<std::array<Link, 2>>& cards,
+std::vector<Link> way(const Topology& t, const Flow& flow, const std::vector<std::array<Link, 2>>& nics,
                       const std::vector<std::array<Link, 2>>& uplinks) {
-  std::vector<Link> over{cards[flow.from][0]};
+  std::vector<Link> over{nics[flow.from][0]};
   const auto from = static_cast<size_t>(t.nodes[flow.from].rack), to = static_cast<size_t>(t.nodes[flow.to].rack);
   if (from != to) over.insert(over.end(), {uplinks[from][0], uplinks[to][1]});
-  over.push_back(cards[flow.to][1]);
+  over.push_back(nics[flow.to][1]);
   return over;
 }
 
@@ -78,9 +78,9 @@ std::vector<sg::LinkInRoute> in_route(const std::vector<const sg::Link*>& links)
 
 std::vector<double> by_us(const Topology& t) {
   FairNetwork network;
-  std::vector<std::array<int, 2>> cards, uplinks;
+  std::vector<std::array<int, 2>> nics, uplinks;
   for (const Node& node : t.nodes)
-    cards.push_back({network.add_link(node.bytes_per_s), network.add_link(node.bytes_per_s)});
+    nics.push_back({network.add_link(node.bytes_per_s), network.add_link(node.bytes_per_s)});
   for (const double uplink : t.uplinks) uplinks.push_back({network.add_link(uplink), network.add_link(uplink)});
   std::vector<double> ends(t.flows.size());
   const auto until = [&](Nanoseconds limit) {
@@ -91,7 +91,7 @@ std::vector<double> by_us(const Topology& t) {
   };
   for (size_t i = 0; i < t.flows.size(); ++i) {
     until(t.flows[i].begin);
-    network.begin(t.flows[i].begin, i, t.flows[i].bytes, way(t, t.flows[i], cards, uplinks));
+    network.begin(t.flows[i].begin, i, t.flows[i].bytes, way(t, t.flows[i], nics, uplinks));
   }
   until(std::numeric_limits<Nanoseconds>::max());
   return ends;
@@ -114,12 +114,12 @@ std::vector<std::vector<double>> by_simgrid(const std::vector<Topology>& topolog
     const Topology& t = topologies[k];
     const std::string mine = std::to_string(k) + "-";
     std::vector<sg::Host*> hosts;
-    std::vector<std::array<const sg::Link*, 2>> cards, uplinks;
+    std::vector<std::array<const sg::Link*, 2>> nics, uplinks;
     for (size_t n = 0; n < t.nodes.size(); ++n) {
       const std::string host = mine + "host" + std::to_string(n);
       hosts.push_back(root->create_host(host, 1e9)->seal());
-      cards.push_back({root->create_link(host + "-out", t.nodes[n].bytes_per_s)->seal(),
-                       root->create_link(host + "-in", t.nodes[n].bytes_per_s)->seal()});
+      nics.push_back({root->create_link(host + "-out", t.nodes[n].bytes_per_s)->seal(),
+                      root->create_link(host + "-in", t.nodes[n].bytes_per_s)->seal()});
     }
     for (size_t r = 0; r < t.uplinks.size(); ++r) {
       const std::string rack = mine + "rack" + std::to_string(r);
@@ -132,7 +132,7 @@ std::vector<std::vector<double>> by_simgrid(const std::vector<Topology>& topolog
       const Flow& flow = t.flows[i];
       if (routes.insert({flow.from, flow.to}).second) {
         root->add_route(hosts[flow.from]->get_netpoint(), hosts[flow.to]->get_netpoint(), nullptr, nullptr,
-                        in_route(way(t, flow, cards, uplinks)), false);
+                        in_route(way(t, flow, nics, uplinks)), false);
       }
       sg::Actor::create("flow", hosts[flow.from], [&ends, k, i, flow, hosts] {
         sg::this_actor::sleep_until(as_seconds(flow.begin));
