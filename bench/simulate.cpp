@@ -45,7 +45,9 @@ struct Source {
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -61,8 +63,8 @@ int bare_loop(int64_t pending, int64_t events) {
     std::fprintf(stderr, "bench_simulate: the loop is not in order\n");
     return 1;
   }
-  std::printf("%.2f million events a second of one core, in the bare loop, %lld pending\n", static_cast<double>(events) / took / 1e6,
-              static_cast<long long>(pending));
+  std::printf("%.2f million events a second of one core, in the bare loop, %lld pending\n",
+              static_cast<double>(events) / took / 1e6, static_cast<long long>(pending));
   return 0;
 }
 
@@ -100,7 +102,8 @@ int fleet(int64_t loaders, int64_t trainers, int64_t steps) {
   getrusage(RUSAGE_SELF, &usage);
   const auto events = static_cast<double>(result.events), decisions = static_cast<double>(result.decisions);
   std::printf(
-      "%lld loaders x %lld trainers x %lld steps: %.1f s of one core, %.2f GiB; %.1f million events (%.2f million/s), of them %.1f "
+      "%lld loaders x %lld trainers x %lld steps: %.1f s of one core, %.2f GiB; %.1f million events (%.2f million/s), "
+      "of them %.1f "
       "million of the balancer (%.2f million/s); %.1f virtual s, stalled %.4f\n",
       static_cast<long long>(loaders), static_cast<long long>(trainers), static_cast<long long>(steps), took,
       static_cast<double>(usage.ru_maxrss) / 1048576, events / 1e6, events / took / 1e6, decisions / 1e6,
