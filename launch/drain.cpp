@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "launch/command.h"
+#include "runtime/base/clock.h"
 #include "runtime/client/data_loader.h"
 #include "runtime/job/job.h"
 
@@ -20,19 +21,31 @@ uint64_t touch(const Batch& batch) {
   return sum;
 }
 
-int drain(const JobArguments& arguments, int epochs) {
+struct Limits {
+  int epochs = 1;
+  double seconds = 0;  // 0: all epochs
+  std::string split;   // empty: all
+};
+
+int drain(const JobArguments& arguments, const Limits& limits) {
   const Job job = load_job(arguments.file, arguments.overrides);
   DataLoaderOptions options;
   options.overrides = arguments.overrides;
+  const MonotonicClock clock;
+  const Nanoseconds end = clock.now() + static_cast<Nanoseconds>(limits.seconds * 1e9);
+  const auto over = [&] { return limits.seconds > 0 && clock.now() >= end; };
   volatile uint64_t sum = 0;  // volatile: the reading is the point, and must not be optimised away
   for (const Mode mode : {Mode::train, Mode::eval}) {
     for (const auto& [name, split] : job.splits) {
-      if (split.mode != mode) continue;
+      if (split.mode != mode || (!limits.split.empty() && name != limits.split)) continue;
       DataLoader loader(arguments.file, name, options);
-      const int iterations = mode == Mode::train ? epochs : 1;
-      for (int epoch = 0; epoch < iterations; ++epoch) {
+      const int iterations = mode == Mode::train ? limits.epochs : 1;
+      for (int epoch = 0; epoch < iterations && !over(); ++epoch) {
         loader.set_epoch(epoch);
-        for (const Batch& batch : loader) sum = sum + touch(batch);
+        for (const Batch& batch : loader) {
+          sum = sum + touch(batch);
+          if (over()) break;
+        }
       }
     }
   }
@@ -43,12 +56,14 @@ int drain(const JobArguments& arguments, int epochs) {
 
 void add_drain(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<JobArguments>();
-  auto epochs = std::make_shared<int>(1);
+  auto limits = std::make_shared<Limits>();
   CLI::App* command = app.add_subcommand("drain", "take every batch of every split and drop it");
   command->group("");  // not listed: `penstock run` without a program starts it
   add_job_arguments(*command, *arguments);
-  command->add_option("--epochs", *epochs, "training epochs");
-  command->callback([=, &chosen] { chosen.run = [=] { return drain(*arguments, *epochs); }; });
+  command->add_option("--epochs", limits->epochs, "training epochs");
+  command->add_option("--seconds", limits->seconds, "and no longer than that");
+  command->add_option("--split", limits->split, "of this split alone");
+  command->callback([=, &chosen] { chosen.run = [=] { return drain(*arguments, *limits); }; });
 }
 
 }  // namespace penstock

@@ -301,6 +301,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   auto quiet = std::make_shared<bool>(false);
   auto epochs = std::make_shared<int>(0);
   auto dump = std::make_shared<std::string>();
+  auto profile = std::make_shared<std::string>();
   auto raw = std::make_shared<bool>(false);
   auto mpirun = std::make_shared<std::string>("mpirun");
   auto cluster = std::make_shared<Cluster>();
@@ -342,6 +343,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", *json, "passed on to `penstock run`");
   command->add_flag("--quiet", *quiet, "passed on");
   command->add_option("--epochs", *epochs, "passed on")->excludes(serve_flag);
+  command->add_option("--profile", *profile, "passed on")->type_name("FILE")->excludes(serve_flag);
   CLI::Option* dump_option = command->add_option("--dump", *dump, "passed on")->type_name("DIR")->excludes(serve_flag);
   command->add_flag("--raw", *raw, "passed on")->excludes(serve_flag)->needs(dump_option);
   command->footer("The program and its arguments stand after --:  penstock launch --run job.yaml -n 4 -- ./train");
@@ -353,6 +355,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
       if (*quiet) request->options.push_back("--quiet");
       if (*epochs > 0) request->options.push_back("--epochs=" + std::to_string(*epochs));
       if (!dump->empty()) request->options.push_back("--dump=" + *dump);
+      if (!profile->empty()) request->options.push_back("--profile=" + *profile);
       if (*raw) request->options.push_back("--raw");
       return launch(*arguments, *request, *cluster, *run, *mpirun, chosen.program);
     };

@@ -138,6 +138,8 @@ int run(int argc, char** argv, EndReporter& end) {
   add_drain(app, chosen);
   add_report(app, chosen);
   add_replay(app, chosen);
+  add_profile(app, chosen);
+  add_simulate(app, chosen);
 
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const bool known_command =

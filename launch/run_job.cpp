@@ -109,6 +109,10 @@ void add_run(CLI::App& app, Chosen& chosen) {
                                        "write every delivered batch to this folder, new or without a dump in it")
                           ->type_name("DIR");
   command->add_flag("--raw", request->dump_raw, "of --dump: the uint8 pixels before finishing")->needs(dump);
+  command
+      ->add_option("--profile", request->profile_file,
+                   "write what was measured of machine and data, for `penstock plan`")
+      ->type_name("FILE");
   command->footer(
       "The program and its arguments stand after --:  mpirun -n 4 penstock run job.yaml -- ./train\n"
       "Without a program every batch is taken and dropped.");

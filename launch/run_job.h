@@ -34,6 +34,10 @@ struct RunRequest {
   bool quiet_progress = false;
   std::string dump_folder;
   bool dump_raw = false;
+  std::string profile_file;  // where a profile of the run goes (profile_command.h); empty: nowhere
+  std::string profiled_by = "penstock run --profile";
+  double seconds = 0;          // of the drain, at most; 0: all epochs
+  std::string only_split;      // of the drain; empty: all
   std::optional<Role> role;    // --role: of this rank; nothing: by roles.trainers
   bool serve = false;          // open receivers and start nothing
   double idle_s = 0;           // serve: end after so long without a program; 0: do not

@@ -404,7 +404,7 @@ class RankOfJob {
       all_alive_ = trainer_->receiver().goodbye().all_alive;
       jobs_code_ = trainer_->receiver().goodbye().exit_code;
       why_ = trainer_->receiver().goodbye().reason;
-      if (self_ == 0) code_ = conclude(request_, trainer_->receiver());
+      if (self_ == 0) code_ = conclude(request_, job_, trainer_->receiver());
     }
     trainer_->clean_up();
   }

@@ -122,7 +122,7 @@ int run_single_process(const RunRequest& request, const Job& job) {
   for (auto& trainer : list) trainer->stop_program();  // all at once: they share one grace
   for (auto& trainer : list) trainer->clean_up();
   if (problem) throw *problem;
-  const int code = conclude(request, list[0]->receiver());
+  const int code = conclude(request, job, list[0]->receiver());
   // As `penstock launch --run`, and as shells have it; but to serving a signal is the ordinary end.
   return interrupted_by != 0 && !request.serve ? 128 + interrupted_by : code;
 }

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/profile_command.h"
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
@@ -38,6 +39,8 @@ std::vector<std::string> program_of(const RunRequest& request) {
   std::vector<std::string> argv{program_path(), "drain", request.job_file};
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
   argv.push_back("--epochs=" + std::to_string(request.epochs));
+  if (request.seconds > 0) argv.push_back("--seconds=" + std::to_string(request.seconds));
+  if (!request.only_split.empty()) argv.push_back("--split=" + request.only_split);
   return argv;
 }
 
@@ -258,11 +261,12 @@ void print_notice(const std::string& text) {
   std::fprintf(stderr, "penstock: %s\n", text.c_str());
 }
 
-int conclude(const RunRequest& request, const Receiver& receiver) {
+int conclude(const RunRequest& request, const Job& job, const Receiver& receiver) {
   const Goodbye& goodbye = receiver.goodbye();
   if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
   const nlohmann::json report = merge_reports(receiver.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
+  if (!request.profile_file.empty()) save_profile(request.profile_file, job, report, request.profiled_by);
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
   if (request.json) std::printf("%s\n", json_text_replacing(report).c_str());
   std::fflush(stdout);

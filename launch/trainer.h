@@ -5,7 +5,7 @@
 //   trainer.start(...);                                       // or serve(...): a program that somebody else starts
 //   trainer.receiver().run();                                 // until the job ends
 //   trainer.clean_up();                                       // nothing of the program is left behind
-//   return conclude(request, trainer.receiver());             // rank 0: prints the report
+//   return conclude(request, job, trainer.receiver());             // rank 0: prints the report
 //
 // A rank under mpirun has one; a job in one process has one for each trainer, each receiver run by a thread of its own.
 //
@@ -97,6 +97,6 @@ void print_how_to_attach(const RunRequest& request, const std::string& name, int
 void print_notice(const std::string& text);
 
 // Prints what rank 0 has to say at the end; returns the exit code.
-int conclude(const RunRequest& request, const Receiver& receiver);
+int conclude(const RunRequest& request, const Job& job, const Receiver& receiver);
 
 }  // namespace penstock

@@ -16,6 +16,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/coordinator/background_work.h"
 #include "runtime/coordinator/balance_report.h"
+#include "runtime/coordinator/balancer_options.h"
 #include "runtime/coordinator/epoch_plan.h"
 #include "runtime/coordinator/replica_agreement.h"
 #include "runtime/coordinator/split_registry.h"
@@ -25,17 +26,9 @@ namespace penstock {
 namespace {
 
 BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
-  const BalancerSpec& spec = coordination.balancer;
-  BalancerOptions options;
+  BalancerOptions options = balancer_options(coordination.balancer);
   options.receivers = static_cast<int32_t>(coordination.receivers.size());
   options.embedded = coordination.embedded;
-  options.policy =
-      spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
-  options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
-  options.lost_after_ns = static_cast<int64_t>(spec.lost_after_s * 1e9);
-  if (spec.on_all_lost == AllLostPolicy::wait) options.all_lost_ns = static_cast<int64_t>(spec.wait_s * 1e9);
-  options.remake_every = spec.remake_every;
-  options.retry_for_ns = static_cast<int64_t>(spec.retry_s * 1e9);
   return options;
 }
 

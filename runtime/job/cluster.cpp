@@ -47,9 +47,9 @@ std::vector<Section<Cluster>> make_cluster_sections() {
   keys.machinery(PENSTOCK_MEMBER(storage.latency_spread), number(0, 5), "Standard deviation of its natural logarithm.");
   keys.machinery(PENSTOCK_MEMBER(storage.cached), boolean(), "From the second epoch on everything is in the page cache.");
 
-  keys.section("trainer", "The training program.");
-  keys.machinery(PENSTOCK_MEMBER(trainer.step_ms), number(0, 1e7), "Median time that it takes for a batch, in milliseconds; 0: as the profile has it.");
-  keys.machinery(PENSTOCK_MEMBER(trainer.step_spread), number(0, 5), "Standard deviation of its natural logarithm.");
+  keys.section("program", "The training program.");
+  keys.machinery(PENSTOCK_MEMBER(program.step_ms), number(0, 1e7), "Median time that it takes for a batch, in milliseconds; 0: as the profile has it.");
+  keys.machinery(PENSTOCK_MEMBER(program.step_spread), number(0, 5), "Standard deviation of its natural logarithm.");
 
   keys.section("faults", "What goes wrong.");
   keys.machinery(PENSTOCK_MEMBER(faults.loader_mtbf_h), number(0, 1e9), "Mean time between two losses of one loader, in hours; 0: none is lost.");

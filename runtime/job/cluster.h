@@ -6,7 +6,7 @@
 //     gpu: {count: 2, cores: 64, cores_for_training: 32, trainers: 8, network_gbit: 100, price_per_hour: 30}
 //     cpu: {count: 16, cores: 32, network_gbit: 25, price_per_hour: 1.5}
 //   storage: {kind: shared, mb_per_s: 4000, reads_per_s: 200000, latency_ms: 2}
-//   trainer: {step_ms: 210}
+//   program: {step_ms: 210}
 //
 // Read as a job file is, by the same code; keys, defaults and bounds are one table (cluster.cpp). Nothing here decides
 //   what a stream contains.
@@ -55,10 +55,10 @@ struct Cluster {
     bool cached = false;        // from the second epoch on it costs nothing
   } storage;
 
-  struct Trainer {
+  struct Program {
     double step_ms = 0;      // what the program takes for a batch; 0: as the profile says
     double step_spread = 0;  // of its logarithm
-  } trainer;
+  } program;
 
   struct Faults {
     double loader_mtbf_h = 0;  // mean time between losses of one loader; 0: none is lost

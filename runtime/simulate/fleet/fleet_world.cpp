@@ -43,6 +43,7 @@ class FleetWorld {
     parts_.on_stepped = [this](ReceiverId trainer) { stepped(trainer); };
     parts_.on_waited = [this](Nanoseconds waited) {
       result_.waits.add(waited);
+      if (result_.batches == 0) result_.first_batch_ns = parts_.loop.now();
       ++result_.batches;
       last_progress_ = parts_.loop.now();
     };
@@ -147,9 +148,14 @@ class FleetWorld {
     result_.log = parts_.log.hash();
     const double seconds = as_seconds(now);
     if (seconds > 0) {
-      result_.images_per_s = static_cast<double>(result_.images) / seconds;
-      for (const TrainerModel& trainer : parts_.trainers) result_.stalled += as_seconds(trainer.waited_ns()) / seconds;
-      result_.stalled /= static_cast<double>(parts_.trainers.size());
+      double waited_s = 0, elapsed_s = 0;
+      for (const TrainerModel& trainer : parts_.trainers) {
+        const double its = as_seconds(trainer.elapsed_ns());
+        if (its > 0) result_.images_per_s += static_cast<double>(trainer.batches() * spec_.batch_size) / its;
+        waited_s += as_seconds(trainer.waited_ns());
+        elapsed_s += its;
+      }
+      if (elapsed_s > 0) result_.stalled = waited_s / elapsed_s;
     }
     const auto figures = parts_.coordinator->balancer().figures();
     for (const auto& [loader, its] : figures) {

@@ -15,6 +15,7 @@ LeaseStreamId TrainerModel::stream() const noexcept {
 
 void TrainerModel::open_epoch() {
   cursor_ = next_reserve_ = 0;
+  first_asked_at_ = last_answered_at_ = -1;
   open_ = false;
   parts_.links.message(node(), parts_.node_of_coordinator(), [this] { parts_.coordinator->open_stream(id_); });
 }
@@ -41,6 +42,7 @@ void TrainerModel::reserve() {
 void TrainerModel::ask() {
   waiting_ = true;
   asked_at_ = parts_.loop.now();
+  if (first_asked_at_ < 0) first_asked_at_ = asked_at_;
   reserve();
   parts_.links.message(node(), parts_.node_of_coordinator(), [this, stream = stream(), cursor = cursor_] {
     parts_.coordinator->hear(CursorMoved{stream, cursor, true});
@@ -97,6 +99,9 @@ void TrainerModel::serve() {
   waiting_ = false;
   stepping_ = true;
   waited_ns_ += now - asked_at_;
+  elapsed_ns_ += now - std::max(first_asked_at_, last_answered_at_);
+  last_answered_at_ = now;
+  ++batches_taken_;
   parts_.on_waited(now - asked_at_);
   ++cursor_;
   ++held_;

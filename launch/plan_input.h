@@ -1,0 +1,41 @@
+// What the planner's commands are given: a job, a cluster, a profile, and overrides for both files.
+//
+//   PlanArguments arguments;
+//   add_plan_arguments(*command, arguments);
+//   const PlanInput input = plan_input(arguments);      // Error(config), Error(runtime) for the profile
+//
+// An override belongs to the cluster where its first key does (nodes, network, storage, program, faults, currency), and
+//   to the job otherwise.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/simulate/plan/fleet_of.h"
+#include "runtime/simulate/plan/prediction.h"
+
+namespace penstock {
+
+struct PlanArguments {
+  std::string job;
+  std::string cluster;
+  std::vector<std::string> overrides;
+  std::string profile;
+  std::string split;
+  int64_t epochs = 1;
+  int64_t steps = 0;
+  int64_t seeds = 10;
+  bool no_barrier = false;
+  bool json = false;
+  bool quiet = false;
+  std::vector<std::string> what_ifs;
+};
+
+void add_plan_arguments(CLI::App& command, PlanArguments& arguments);
+PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& more_overrides = {});
+std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments);
+
+bool of_cluster(const std::string& override_text);
+
+}  // namespace penstock

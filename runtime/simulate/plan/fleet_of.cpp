@@ -1,0 +1,225 @@
+#include "runtime/simulate/plan/fleet_of.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/coordinator/balancer_options.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kBytesOfGbit = 1e9 / 8;
+
+[[noreturn]] void impossible(const std::string& why, const std::string& remedy) {
+  throw Error(ErrorKind::config, "this job cannot run on this cluster: " + why, remedy);
+}
+
+Nanoseconds from_seconds(double seconds) {
+  return static_cast<Nanoseconds>(std::llround(seconds * 1e9));
+}
+
+FleetNode machine(const Cluster& cluster, const ClusterNode& kind) {
+  FleetNode node;
+  node.rack = cluster.network.rack_uplink_gbit > 0 ? kind.rack : 0;
+  node.bytes_per_s = kind.network_gbit * kBytesOfGbit * (1 - kind.network_for_training);
+  node.latency_ns = from_seconds(cluster.network.latency_us * 1e-6);
+  return node;
+}
+
+Distribution step_of(const PlanInput& input) {
+  const Cluster::Program& program = input.cluster.program;
+  if (program.step_ms > 0) return Distribution::lognormal(program.step_ms * 1e6, program.step_spread);
+  if (input.profile.step_ns.count() > 0) return Distribution::empirical(input.profile.step_ns.quantiles());
+  impossible("nobody says how long the program takes for a batch",
+             "give program.step_ms in " + input.cluster.path +
+                 ", or take a profile of a run with its program (`penstock run --profile FILE`)");
+}
+
+// As for the pair of a histogram that holds nothing: what is not known takes no time.
+Distribution distribution_of(const Histogram& histogram) {
+  return histogram.count() > 0 ? Distribution::empirical(histogram.quantiles()) : Distribution::constant(0);
+}
+
+void apply(FleetSpec& spec, const WhatIf& what) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::usage, "--what-if " + what.text + ": " + why);
+  };
+  const bool of_loader =
+      what.kind == WhatIf::Kind::slow || what.kind == WhatIf::Kind::stop || what.kind == WhatIf::Kind::kill;
+  if (of_loader && (what.which < 0 || what.which >= std::ssize(spec.loaders))) {
+    refuse("there are loaders 0 to " + std::to_string(std::ssize(spec.loaders) - 1));
+  }
+  const bool of_node = what.kind == WhatIf::Kind::node || what.kind == WhatIf::Kind::nic;
+  if (of_node && (what.which < 0 || what.which >= std::ssize(spec.nodes))) {
+    refuse("there are machines 0 to " + std::to_string(std::ssize(spec.nodes) - 1));
+  }
+  const Nanoseconds at = from_seconds(what.at_s);
+  const Nanoseconds until = what.lasts_s > 0 ? at + from_seconds(what.lasts_s) : kNever;
+  const auto index = static_cast<size_t>(what.which);
+  const auto change_speed = [&](FleetLoader& loader, double factor) {
+    const int64_t usual = loader.speed.at(0);
+    std::vector<SpeedProfile::Change> changes{{0, usual}};
+    const auto slow = static_cast<int64_t>(std::llround(static_cast<double>(usual) * factor));
+    if (at == 0) changes.clear();
+    changes.push_back({at, slow});
+    if (until != kNever) changes.push_back({until, usual});
+    loader.speed = SpeedProfile(changes);
+  };
+  switch (what.kind) {
+    case WhatIf::Kind::slow: change_speed(spec.loaders[index], what.factor); break;
+    case WhatIf::Kind::stop: change_speed(spec.loaders[index], 0); break;
+    case WhatIf::Kind::kill:
+      spec.loaders[index].dies_at = at;
+      spec.loaders[index].seen_after_ns = 2 * kMillisecond;
+      if (until != kNever) spec.loaders[index].comes_back_at = until;
+      break;
+    case WhatIf::Kind::node:
+      for (FleetLoader& loader : spec.loaders) {
+        if (loader.node != what.which) continue;
+        loader.dies_at = at;
+        if (until != kNever) loader.comes_back_at = until;
+      }
+      break;
+    case WhatIf::Kind::nic:
+      if (spec.nodes[index].bytes_per_s == 0)
+        refuse("machine " + std::to_string(what.which) + " has no network_gbit that could be less");
+      spec.nodes[index].bytes_per_s *= what.factor;
+      break;
+    case WhatIf::Kind::tail: {
+      const auto times = static_cast<int64_t>(std::llround(1e6 * what.factor));
+      spec.samples.noise = Distribution::empirical({{0, 1'000'000}, {0.99, 1'000'000}, {0.99, times}, {1, times}});
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+int loaders_on(const ClusterNode& node, int threads) {
+  if (node.loaders >= 0) return node.loaders;
+  return std::max(0, node.cores - node.cores_for_training) / std::max(1, threads);
+}
+
+WhatIf parse_what_if(const std::string& text) {
+  WhatIf what;
+  what.text = text;
+  const auto refuse = [&text] {
+    throw Error(ErrorKind::usage, "'" + text + "' is no what-if",
+                "slow:LOADERx0.4, stop:LOADER@SECOND+SECONDS, kill:LOADER@SECOND, node:MACHINE@SECOND, nic:MACHINEx0.5 "
+                "or tail:x3");
+  };
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) refuse();
+  const std::string kind = text.substr(0, colon);
+  static const std::vector<std::string> kinds = {"slow", "stop", "kill", "node", "nic", "tail"};
+  const auto found = std::find(kinds.begin(), kinds.end(), kind);
+  if (found == kinds.end()) refuse();
+  what.kind = static_cast<WhatIf::Kind>(found - kinds.begin());
+  size_t at = colon + 1;
+  const auto number = [&](auto& value) {
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + at, end, value);
+    if (read.ec != std::errc()) refuse();
+    at = static_cast<size_t>(read.ptr - text.data());
+  };
+  bool factor_given = false;
+  if (what.kind != WhatIf::Kind::tail) number(what.which);
+  while (at < text.size()) {
+    const char mark = text[at++];
+    if (mark == '@') {
+      number(what.at_s);
+    } else if (mark == '+') {
+      number(what.lasts_s);
+    } else if (mark == 'x') {
+      number(what.factor);
+      factor_given = true;
+    } else {
+      refuse();
+    }
+  }
+  const bool wants_factor =
+      what.kind == WhatIf::Kind::slow || what.kind == WhatIf::Kind::nic || what.kind == WhatIf::Kind::tail;
+  if (factor_given != wants_factor || what.which < 0 || !(what.at_s >= 0) || !(what.lasts_s >= 0) ||
+      !(what.factor > 0) || what.factor > 1000)
+    refuse();
+  return what;
+}
+
+FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) {
+  const Job& job = input.job;
+  const Cluster& cluster = input.cluster;
+  const Profile& profile = input.profile;
+  const auto split = job.splits.find(input.split);
+  if (split == job.splits.end()) {
+    throw Error(ErrorKind::config, "the job has no split '" + input.split + "'", "name one that it has with --split");
+  }
+  FleetSpec spec;
+  spec.nodes.clear();
+  const Distribution step = step_of(input);
+  for (const bool trains : {true, false}) {
+    for (const auto& [name, kind] : cluster.nodes) {
+      if ((kind.trainers > 0) != trains) continue;
+      for (int i = 0; i < kind.count; ++i) {
+        const int number = static_cast<int>(spec.nodes.size());
+        spec.nodes.push_back(machine(cluster, kind));
+        for (int t = 0; t < kind.trainers; ++t) spec.trainers.push_back({number, step});
+        FleetLoader loader;
+        loader.node = number;
+        loader.threads = job.loader.threads;
+        loader.chunk_buffers = job.loader.chunk_buffers;
+        loader.speed =
+            SpeedProfile({{0, static_cast<int64_t>(std::llround(kind.speed * static_cast<double>(kFullSpeed)))}});
+        for (int l = 0; l < loaders_on(kind, job.loader.threads); ++l) spec.loaders.push_back(loader);
+      }
+    }
+  }
+  if (spec.trainers.empty()) impossible("no machine trains", "give one kind of machine trainers, and a count above 0");
+  if (spec.loaders.empty())
+    impossible("it has no loader", "give a kind of machine more cores than training keeps, or loaders: 1");
+  if (cluster.network.rack_uplink_gbit > 0) {
+    int racks = 0;
+    for (const FleetNode& node : spec.nodes) racks = std::max(racks, node.rack + 1);
+    spec.racks.assign(static_cast<size_t>(racks), {cluster.network.rack_uplink_gbit * kBytesOfGbit});
+  }
+
+  spec.samples.work_ns = distribution_of(profile.sample_ns);
+  spec.samples.bytes = distribution_of(profile.sample_bytes);
+  spec.samples.pixels = profile.pixels;
+  spec.samples.payload_bytes = profile.payload_bytes;
+  const Cluster::Storage& storage = cluster.storage;
+  if (storage.kind != StorageKind::memory) {
+    spec.storage.bytes_per_s = storage.mb_per_s * 1e6;
+    spec.storage.reads_per_s = storage.reads_per_s;
+    if (storage.latency_ms > 0)
+      spec.storage.latency_ns = Distribution::lognormal(storage.latency_ms * 1e6, storage.latency_spread);
+    spec.storage.shared = storage.kind == StorageKind::shared;
+    spec.storage.cached = storage.cached;
+    spec.storage.reads_ahead = std::max(1, job.loader.read_ahead);
+  }
+  spec.overhead = profile.overhead;
+
+  spec.dataset_size = profile.dataset_size;
+  spec.batch_size = split->second.batch_size;
+  spec.shuffle = split->second.sampler.shuffle;
+  spec.epochs = input.epochs;
+  spec.steps = input.steps;
+  spec.chunk_samples = job.loader.chunk_samples;
+  spec.prefetch = job.loader.prefetch;
+  spec.hold = job.trainer.hold;
+  spec.barrier = input.barrier;
+  spec.heartbeat_ns = from_seconds(job.balancer.heartbeat_s);
+  spec.balancer = balancer_options(job.balancer);
+  const int64_t global_batch = spec.batch_size * std::ssize(spec.trainers);
+  if (spec.dataset_size < global_batch) {
+    impossible("the data set has " + std::to_string(spec.dataset_size) + " samples, and a step of all trainers takes " +
+                   std::to_string(global_batch),
+               "lower splits." + input.split + ".batch_size or the number of trainers");
+  }
+  for (const WhatIf& what : what_ifs) apply(spec, what);
+  return spec;
+}
+
+}  // namespace penstock
