@@ -22,6 +22,8 @@ void add_plan_arguments(CLI::App& command, PlanArguments& arguments) {
       ->required()
       ->type_name("FILE");
   command.add_option("--split", arguments.split, "split; the first one that trains");
+  command.add_option("--samples", arguments.samples, "samples of the data set; those that the profile comes from")
+      ->check(positive());
   command.add_option("--epochs", arguments.epochs, "epochs")->capture_default_str()->check(positive());
   command.add_option("--steps", arguments.steps, "steps of each epoch, at most")->check(positive());
   command.add_option("--seeds", arguments.seeds, "simulations, whose spread gives the intervals")
@@ -48,6 +50,7 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
   input.job = load_job(arguments.job, job);
   input.cluster = load_cluster(arguments.cluster, cluster);
   input.split = arguments.split.empty() ? main_split(input.job) : arguments.split;
+  input.samples = arguments.samples;
   input.epochs = arguments.epochs;
   input.steps = arguments.steps;
   input.barrier = !arguments.no_barrier;

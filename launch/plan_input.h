@@ -23,6 +23,7 @@ struct PlanArguments {
   std::vector<std::string> overrides;
   std::string profile;
   std::string split;
+  int64_t samples = 0;
   int64_t epochs = 1;
   int64_t steps = 0;
   int64_t seeds = 10;

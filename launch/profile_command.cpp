@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -59,7 +60,7 @@ void save_profile(const std::string& path, const Job& job, const nlohmann::json&
   origin.machine = host_name() + ", " + processor() + ", " + std::to_string(CpuSet::allowed().count()) + " cores";
   origin.date = now_utc();
   origin.version = PENSTOCK_VERSION;
-  origin.job = job.path;
+  origin.job = std::filesystem::path(job.path).filename();
   origin.split = split;
   origin.dataset = job.splits.at(split).dataset.title();
   // What an epoch delivers: the data set, but for a tail that is dropped or padded.

@@ -11,7 +11,8 @@
 namespace penstock {
 namespace {
 
-constexpr double kBytesOfGbit = 1e9 / 8;
+// Of a packet of 1,514 bytes on the wire TCP's headers and IP's leave 1,448.
+constexpr double kBytesOfGbit = 1e9 / 8 * 1448 / 1514;
 
 [[noreturn]] void impossible(const std::string& why, const std::string& remedy) {
   throw Error(ErrorKind::config, "this job cannot run on this cluster: " + why, remedy);
@@ -201,7 +202,7 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
   }
   spec.overhead = profile.overhead;
 
-  spec.dataset_size = profile.dataset_size;
+  spec.dataset_size = input.samples > 0 ? input.samples : profile.dataset_size;
   spec.batch_size = split->second.batch_size;
   spec.shuffle = split->second.sampler.shuffle;
   spec.epochs = input.epochs;

@@ -24,6 +24,7 @@ struct PlanInput {
   std::string split;
   Cluster cluster;
   Profile profile;
+  int64_t samples = 0;  // of the data set; 0: as many as where the profile comes from
   int64_t epochs = 1;
   int64_t steps = 0;  // of each epoch, at most; 0: all
   bool barrier = true;

@@ -25,7 +25,7 @@ struct Profile {
   std::string machine;  // host, processor, cores
   std::string date;     // UTC
   std::string version;  // of penstock
-  std::string job;      // its file
+  std::string job;      // the name of its file
   std::string split;
   std::string dataset;
 
