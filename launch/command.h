@@ -43,6 +43,10 @@ void add_report(CLI::App& app, Chosen& chosen);
 void add_replay(CLI::App& app, Chosen& chosen);
 void add_profile(CLI::App& app, Chosen& chosen);
 void add_simulate(CLI::App& app, Chosen& chosen);
+void add_validate(CLI::App& app, Chosen& chosen);
+void add_plan(CLI::App& app, Chosen& chosen);
+void add_sweep(CLI::App& app, Chosen& chosen);
+void add_explain(CLI::App& app, Chosen& chosen);
 
 // Where all ranks meet the same mistake, rank 0 says so, and the others give it time to: mpirun ends the job with the
 // first rank that leaves, and would cut the message off. A rank that is still here afterwards met a mistake of its own,

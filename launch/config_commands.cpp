@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "launch/command.h"
+#include "runtime/job/cluster.h"
 #include "runtime/job/job.h"
 
 namespace penstock {
@@ -23,11 +24,14 @@ void add_config(CLI::App& app, Chosen& chosen) {
 }
 
 void add_schema(CLI::App& app, Chosen& chosen) {
-  CLI::App* schema = app.add_subcommand("schema", "print the JSON Schema of job files, for editors");
+  CLI::App* schema =
+      app.add_subcommand("schema", "print the JSON Schema of job files, or of cluster files, for editors");
+  auto cluster = std::make_shared<bool>(false);
+  schema->add_flag("--cluster", *cluster, "of cluster files, which `penstock plan` reads");
   schema->footer("Put this first in a job file:  # yaml-language-server: $schema=penstock.schema.json");
-  schema->callback([&chosen] {
-    chosen.run = [] {
-      std::printf("%s\n", job_schema().c_str());
+  schema->callback([cluster, &chosen] {
+    chosen.run = [cluster] {
+      std::printf("%s\n", (*cluster ? cluster_schema() : job_schema()).c_str());
       return 0;
     };
   });

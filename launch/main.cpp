@@ -140,6 +140,10 @@ int run(int argc, char** argv, EndReporter& end) {
   add_replay(app, chosen);
   add_profile(app, chosen);
   add_simulate(app, chosen);
+  add_validate(app, chosen);
+  add_plan(app, chosen);
+  add_sweep(app, chosen);
+  add_explain(app, chosen);
 
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const bool known_command =

@@ -1,17 +1,9 @@
 #include "launch/plan_input.h"
 
-#include <algorithm>
-
 #include "launch/command.h"
-#include "launch/profile_command.h"
+#include "runtime/simulate/plan/plan_files.h"
 
 namespace penstock {
-
-bool of_cluster(const std::string& text) {
-  static const std::vector<std::string> sections = {"nodes", "network", "storage", "program", "faults", "currency"};
-  const std::string first = text.substr(0, text.find_first_of(".="));
-  return std::find(sections.begin(), sections.end(), first) != sections.end();
-}
 
 void add_plan_arguments(CLI::App& command, PlanArguments& arguments) {
   command.add_option("job", arguments.job, "job file")->required()->type_name("JOB.yaml");
@@ -26,6 +18,8 @@ void add_plan_arguments(CLI::App& command, PlanArguments& arguments) {
       ->check(positive());
   command.add_option("--epochs", arguments.epochs, "epochs")->capture_default_str()->check(positive());
   command.add_option("--steps", arguments.steps, "steps of each epoch, at most")->check(positive());
+  command.add_option("--warmup-steps", arguments.warmup_steps, "of these, the first ones that count for nothing")
+      ->check(not_negative());
   command.add_option("--seeds", arguments.seeds, "simulations, whose spread gives the intervals")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{10'000}));
@@ -41,18 +35,13 @@ void add_plan_arguments(CLI::App& command, PlanArguments& arguments) {
 }
 
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& more_overrides) {
-  std::vector<std::string> job, cluster;
-  for (const auto* list : {&arguments.overrides, &more_overrides}) {
-    for (const std::string& text : *list) (of_cluster(text) ? cluster : job).push_back(text);
-  }
-  PlanInput input;
-  input.profile = read_profile(arguments.profile);
-  input.job = load_job(arguments.job, job);
-  input.cluster = load_cluster(arguments.cluster, cluster);
-  input.split = arguments.split.empty() ? main_split(input.job) : arguments.split;
+  PlanFiles files{arguments.job, arguments.cluster, arguments.profile, arguments.overrides, arguments.split};
+  files.overrides.insert(files.overrides.end(), more_overrides.begin(), more_overrides.end());
+  PlanInput input = read_plan_files(files);
   input.samples = arguments.samples;
   input.epochs = arguments.epochs;
   input.steps = arguments.steps;
+  input.warmup_steps = arguments.warmup_steps;
   input.barrier = !arguments.no_barrier;
   return input;
 }

@@ -3,9 +3,6 @@
 //   PlanArguments arguments;
 //   add_plan_arguments(*command, arguments);
 //   const PlanInput input = plan_input(arguments);      // Error(config), Error(runtime) for the profile
-//
-// An override belongs to the cluster where its first key does (nodes, network, storage, program, faults, currency), and
-//   to the job otherwise.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,8 +23,10 @@ struct PlanArguments {
   int64_t samples = 0;
   int64_t epochs = 1;
   int64_t steps = 0;
+  int64_t warmup_steps = 0;
   int64_t seeds = 10;
   bool no_barrier = false;
+  FleetPolicy policy = FleetPolicy::production;
   bool json = false;
   bool quiet = false;
   std::vector<std::string> what_ifs;
@@ -36,7 +35,5 @@ struct PlanArguments {
 void add_plan_arguments(CLI::App& command, PlanArguments& arguments);
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& more_overrides = {});
 std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments);
-
-bool of_cluster(const std::string& override_text);
 
 }  // namespace penstock

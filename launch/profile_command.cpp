@@ -14,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
 #include "runtime/job/job.h"
+#include "runtime/simulate/plan/plan_files.h"
 #include "runtime/simulate/plan/profile.h"
 
 namespace penstock {
@@ -39,13 +40,6 @@ std::string now_utc() {
 }
 
 }  // namespace
-
-std::string main_split(const Job& job) {
-  for (const auto& [name, split] : job.splits) {
-    if (split.mode == Mode::train) return name;
-  }
-  return job.splits.begin()->first;
-}
 
 void save_profile(const std::string& path, const Job& job, const nlohmann::json& report, const std::string& made_by) {
   const std::string split = main_split(job);

@@ -14,7 +14,4 @@ struct Job;
 // file cannot be written.
 void save_profile(const std::string& path, const Job& job, const nlohmann::json& report, const std::string& made_by);
 
-// The split that a job is planned by, where none is named.
-std::string main_split(const Job& job);
-
 }  // namespace penstock

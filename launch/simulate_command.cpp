@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
@@ -56,14 +57,16 @@ void print_prediction(const PlanInput& input, const FleetSpec& spec, const Predi
               static_cast<double>(p.waits.most()) * 1e-6, p.first_batch_s);
   std::printf("  loaders' threads busy %s, the busiest link %s\n", percent(p.loaders_busy).c_str(),
               percent(p.busiest_link).c_str());
-  if (p.naive_images_per_s > 0) {
-    std::printf("  each part alone: %s allow %.0f images/s\n", p.naive_limit.c_str(), p.naive_images_per_s);
+  if (!p.naive.parts.empty()) {
+    std::printf("  each part alone: %.0f images/s, and not more because of %s\n", p.naive.images_per_s,
+                p.naive.limit.c_str());
   }
 }
 
 int simulate(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
-  const FleetSpec spec = fleet_of(input, what_ifs_of(arguments));
+  FleetSpec spec = fleet_of(input, what_ifs_of(arguments));
+  spec.policy = arguments.policy;
   PredictOptions options;
   options.seeds = arguments.seeds;
   const bool shows = !arguments.quiet && !arguments.json && ::isatty(STDERR_FILENO) == 1;
@@ -94,6 +97,16 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
   CLI::App* command =
       app.add_subcommand("simulate", "what a job would do on a cluster: throughput, waits, and what faults cost");
   add_plan_arguments(*command, *arguments);
+  const std::map<std::string, FleetPolicy> policies = {{"production", FleetPolicy::production},
+                                                       {"fixed", FleetPolicy::fixed},
+                                                       {"round-robin", FleetPolicy::round_robin},
+                                                       {"shortest-queue", FleetPolicy::shortest_queue},
+                                                       {"power-of-two", FleetPolicy::power_of_two}};
+  command
+      ->add_option("--policy", arguments->policy,
+                   "who decides which loader makes a chunk: production, the balancer; or one to compare it with")
+      ->transform(CLI::CheckedTransformer(policies, CLI::ignore_case).description(""))
+      ->type_name("production|fixed|round-robin|shortest-queue|power-of-two");
   command->callback([=, &chosen] { chosen.run = [=] { return simulate(*arguments); }; });
 }
 

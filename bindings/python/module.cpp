@@ -45,4 +45,5 @@ NB_MODULE(_penstock, module) {
   penstock::python::register_loader(module);
   penstock::python::register_samplers(module);
   penstock::python::register_preprocessor(module);
+  penstock::python::register_planning(module);
 }

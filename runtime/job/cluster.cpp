@@ -193,7 +193,8 @@ Cluster parse_cluster(const std::string& text, const std::string& path, const st
 
 Cluster load_cluster(const std::string& path, const std::vector<std::string>& overrides) {
   return parse_cluster(
-      read_yaml_file(path, "cluster file", "docs/planning.md describes it; `penstock schema --cluster` has its keys"),
+      read_yaml_file(path, "cluster file",
+                     "`penstock schema --cluster` has its keys: nodes: {gpu: {cores: 32, trainers: 8}}"),
       path, overrides);
 }
 

@@ -79,6 +79,15 @@ Distribution Distribution::empirical(std::vector<std::pair<double, int64_t>> qua
   return it;
 }
 
+Distribution Distribution::times(double factor) const {
+  require(factor >= 0 && factor < 1e9, "is multiplied by 0 or more");
+  Distribution it = *this;
+  it.mean_ *= factor;
+  (it.kind_ == Kind::pareto ? it.b_ : it.a_) *= factor;
+  for (auto& [share, value] : it.quantiles_) value = rounded(static_cast<double>(value) * factor);
+  return it;
+}
+
 int64_t Distribution::draw(SeededRandom& random) const {
   // The middle of one of 2^53 equal parts: neither 0 nor 1.
   return quantile((static_cast<double>(random.bits() >> 11) + 0.5) * 0x1p-53);

@@ -31,6 +31,8 @@ class Distribution {
   // (share of all draws that are at most the value, value): from share 0 to share 1, neither falls.
   static Distribution empirical(std::vector<std::pair<double, int64_t>> quantiles);
 
+  Distribution times(double factor) const;  // of the same, so many times as large
+
   int64_t draw(SeededRandom& random) const;  // never negative
   int64_t quantile(double share) const;      // 0 < share < 1
   double mean() const noexcept { return mean_; }

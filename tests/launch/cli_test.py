@@ -15,7 +15,8 @@ from leftovers import run
 
 work = tempfile.TemporaryDirectory(prefix="cli_test-")
 job = write_job(work.name, demo_photos())
-COMMANDS = ["init", "run", "serve", "launch", "check", "doctor", "index", "pack", "unpack", "inspect", "demo-data", "config", "schema", "bench"]
+COMMANDS = ["init", "run", "serve", "launch", "check", "doctor", "index", "pack", "unpack", "inspect", "demo-data", "config", "schema", "bench", "report", "replay",
+            "profile", "simulate", "plan", "sweep", "explain", "validate"]
 
 
 def penstock(*words, env=None, timeout=30, **kwargs):

@@ -17,6 +17,7 @@ from .data_loader import DataLoader
 from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PackedDataset, PairedFolders, Parquet,
                        TFRecord, WebDataset)
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UnpicklableDataset, UsageError
+from .planning import plan, simulate
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from .show import show
@@ -30,5 +31,5 @@ __all__ = [
     "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset", "PairedFolders", "Parquet",
     "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
     "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors",
-    "load_state", "save_state", "show", "transforms", "wrap",
+    "load_state", "plan", "save_state", "show", "simulate", "transforms", "wrap",
 ]

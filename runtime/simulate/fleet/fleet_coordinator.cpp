@@ -1,5 +1,6 @@
 #include "runtime/simulate/fleet/fleet_coordinator.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -26,7 +27,13 @@ BalancerOptions options_of(const FleetSpec& spec) {
 }  // namespace
 
 FleetCoordinator::FleetCoordinator(FleetParts& parts)
-    : parts_(parts), balancer_(options_of(parts.spec)), incarnations_(parts.spec.loaders.size(), 0) {}
+    : parts_(parts),
+      balancer_(options_of(parts.spec)),
+      incarnations_(parts.spec.loaders.size(), 0),
+      queued_(parts.spec.loaders.size(), 0),
+      draws_(parts.costs.number(8, 0)) {
+  for (LoaderId loader = 0; loader < std::ssize(parts.spec.loaders); ++loader) by_queue_.emplace(0, loader);
+}
 
 void FleetCoordinator::begin() {
   tick();
@@ -54,6 +61,10 @@ void FleetCoordinator::hear(Event event) {
 void FleetCoordinator::decide(const Event& event) {
   if (over) return;
   ++decisions_;
+  if (parts_.spec.policy != FleetPolicy::production) {
+    if (const auto* reserved = std::get_if<BatchBufferReserved>(&event)) give_away(*reserved);
+    return;
+  }
   for (const Action& action : balancer_.step(parts_.loop.now(), event)) carry_out(action);
 }
 
@@ -70,6 +81,36 @@ void FleetCoordinator::carry_out(const Action& action) {
     hear(LoaderLost{given_up->loader, given_up->reason});
   } else if (const auto* failed = std::get_if<FailLeaseStream>(&action)) {
     if (failure_.empty()) failure_ = failed->reason;
+  }
+}
+
+void FleetCoordinator::give_away(const BatchBufferReserved& reserved) {
+  const auto receiver =
+      static_cast<ReceiverId>((reserved.stream - 1) % static_cast<LeaseStreamId>(parts_.trainer_count()));
+  for (int32_t chunk = 0; chunk < parts_.chunks_of(reserved.step); ++chunk) {
+    const LoaderId loader = choose(receiver, reserved.step * parts_.chunks_of(0) + chunk);
+    const auto place = static_cast<size_t>(loader);
+    by_queue_.erase({queued_[place], loader});
+    by_queue_.emplace(++queued_[place], loader);
+    grant({loader, receiver, {reserved.stream, reserved.step, chunk, 1}, reserved.step, false});
+  }
+}
+
+LoaderId FleetCoordinator::choose(ReceiverId receiver, int64_t chunk) {
+  const auto loaders = std::ssize(parts_.spec.loaders);
+  const auto at_random = [&] { return static_cast<LoaderId>(draws_.below(loaders)); };
+  switch (parts_.spec.policy) {
+    case FleetPolicy::fixed: {
+      // So many for each trainer; where there are fewer loaders than trainers, some trainers share one.
+      const int64_t each = std::max<int64_t>(1, loaders / parts_.trainer_count());
+      return static_cast<LoaderId>((receiver * each + chunk % each) % loaders);
+    }
+    case FleetPolicy::shortest_queue: return by_queue_.begin()->second;
+    case FleetPolicy::power_of_two: {
+      const LoaderId one = at_random(), other = at_random();
+      return queued_[static_cast<size_t>(one)] <= queued_[static_cast<size_t>(other)] ? one : other;
+    }
+    default: return static_cast<LoaderId>(grants_ % loaders);
   }
 }
 
@@ -131,7 +172,7 @@ void FleetCoordinator::loader_joined(LoaderId loader, uint32_t incarnation) {
   known = incarnation;
   LoaderJoined joined;
   joined.loader = loader;
-  joined.depth = spec.depth > 0 ? spec.depth : lease_depth(spec.threads);
+  joined.depth = (spec.depth > 0 ? spec.depth : lease_depth(spec.threads)) + 2 * spec.gpus;
   joined.chunk_buffers = spec.chunk_buffers > 0 ? spec.chunk_buffers : usual_chunk_buffers(spec.threads);
   joined.node = spec.node;
   joined.executor_class = spec.executor_class;
@@ -148,6 +189,11 @@ void FleetCoordinator::loader_died(LoaderId loader, uint32_t incarnation) {
 
 void FleetCoordinator::produced(uint32_t place) {
   const FleetLease& lease = parts_.leases[place];
+  if (parts_.spec.policy != FleetPolicy::production) {
+    int64_t& queued = queued_[static_cast<size_t>(lease.loader)];
+    by_queue_.erase({queued, lease.loader});
+    by_queue_.emplace(--queued, lease.loader);
+  }
   const SampleModel& samples = parts_.spec.samples;
   hear_of(lease.loader, lease.incarnation,
           ChunkProduced{lease.loader, lease.key, lease.busy_ns, lease.bytes, samples.pixels * lease.samples,

@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
@@ -43,6 +45,8 @@ class FleetCoordinator {
   void decide(const Event& event);
   void carry_out(const Action& action);
   void grant(const Grant& action);
+  void give_away(const BatchBufferReserved& reserved);  // by spec.policy, where that is not the balancer
+  LoaderId choose(ReceiverId receiver, int64_t chunk);
   void tick();
 
   FleetParts& parts_;
@@ -51,6 +55,9 @@ class FleetCoordinator {
   std::vector<uint32_t> incarnations_;  // that joined, by loader; 0: none, or lost
   int64_t decisions_ = 0;
   int64_t grants_ = 0;
+  std::vector<int64_t> queued_;                      // by loader: leases that are not made; of those policies
+  std::set<std::pair<int64_t, LoaderId>> by_queue_;  // the same, shortest first
+  SeededRandom draws_;
   std::string failure_;
 };
 

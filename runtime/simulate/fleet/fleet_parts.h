@@ -26,6 +26,7 @@ namespace penstock {
 class FleetCoordinator;
 class LoaderModel;
 class TrainerModel;
+struct FleetSpan;
 
 struct FleetLease {
   enum class Place : uint8_t { nowhere, at_loader, on_its_way };
@@ -116,8 +117,9 @@ struct FleetParts {
   std::unique_ptr<FleetCoordinator> coordinator;
   std::vector<LoaderModel> loaders;
   std::vector<TrainerModel> trainers;
-  std::function<void(ReceiverId)> on_stepped;  // its program has done a step
-  std::function<void(Nanoseconds)> on_waited;  // a batch was delivered; for so long its program had waited
+  std::vector<FleetSpan>* spans = nullptr;                        // wanted
+  std::function<void(ReceiverId)> on_stepped;                     // its program has done a step
+  std::function<void(Nanoseconds waited, bool counts)> on_batch;  // one was delivered
 
   int64_t trainer_count() const { return std::ssize(spec.trainers); }
   int node_of_coordinator() const { return spec.trainers.front().node; }

@@ -47,6 +47,9 @@ void FleetSpec::check() const {
           "samples.known_bytes has as many as the data set has samples");
   require(storage.bytes_per_s >= 0 && storage.reads_per_s >= 0 && storage.reads_ahead >= 1,
           "storage has a negative speed");
+  require(faults.loader_mtbf_s >= 0 && faults.restart_s >= 0 && faults.slow_share >= 0 && faults.slow_share <= 1 &&
+              faults.slow_speed > 0,
+          "faults have a negative time, or a share that is none");
   require(heartbeat_ns > 0, "heartbeat_ns is above 0");
 }
 

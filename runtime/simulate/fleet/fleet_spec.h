@@ -40,8 +40,11 @@ struct FleetLoader {
   int threads = 2;
   int32_t executor_class = 0;  // as the balancer learns costs: 0 CPU, 1 with GPUs
   SpeedProfile speed;          // of all that it does
-  int depth = 0;               // leases at a time; 0: as lease_depth() has it for its threads
-  int chunk_buffers = 0;       // 0: as loader.chunk_buffers chooses
+  // Besides its threads, which leave samples to a GPU that could begin sooner: entered by hand, not measured.
+  int gpus = 0;
+  Nanoseconds gpu_sample_ns = 0;
+  int depth = 0;          // leases at a time; 0: as lease_depth() has it for its threads
+  int chunk_buffers = 0;  // 0: as loader.chunk_buffers chooses
   Nanoseconds joins_at = 0;
   // kill -9, or its node is lost: what it has is gone, and the others hear of it after `seen_after_ns`. Nothing: only by
   // its silence.
@@ -90,6 +93,25 @@ struct OverheadModel {
   Nanoseconds epoch_ns = 0;                          // from an epoch's end until the next one's first credits
 };
 
+// Who decides which loader makes a chunk. The others know neither costs nor faults, and give a chunk away as soon as there
+// is room for its batch: what balancing is worth is seen beside them.
+enum class FleetPolicy : uint8_t {
+  production,      // balancer.h: loaders pull, by cost, deadline and distance
+  fixed,           // each trainer has loaders of its own, as PyTorch's workers are
+  round_robin,     // all loaders in turn
+  shortest_queue,  // the one with the fewest leases
+  power_of_two,    // the one of two, drawn by chance, with fewer leases
+};
+
+// What goes wrong by chance, drawn for each loader from the seed; besides what FleetLoader says.
+struct FaultModel {
+  double loader_mtbf_s = 0;  // mean time from a loader's start until it is lost; 0: none is
+  double restart_s = 0;      // until a lost one is back; 0: it stays away
+  Nanoseconds seen_after_ns = 2 * kMillisecond;
+  double slow_share = 0;  // of the loaders that have
+  double slow_speed = 1;  // this much of their speed
+};
+
 struct FleetSpec {
   std::vector<FleetNode> nodes = {{}};
   std::vector<FleetRack> racks = {};  // empty: nothing between the nodes' NICs limits
@@ -98,18 +120,21 @@ struct FleetSpec {
   SampleModel samples;
   StorageModel storage;
   OverheadModel overhead;
+  FaultModel faults;
 
   int64_t dataset_size = 0;
   int64_t batch_size = 1;  // per trainer
   bool shuffle = true;
   int64_t epochs = 1;
   int64_t steps = 0;          // of each epoch, at most; 0: all
+  int64_t warmup_steps = 0;   // of the first epoch, which count for nothing that is told
   int64_t chunk_samples = 0;  // 0: as the coordinator chooses
   int prefetch = 2;
   int hold = 2;
   bool barrier = true;  // after each step the trainers wait for each other (a gradient is exchanged)
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   BalancerOptions balancer;
+  FleetPolicy policy = FleetPolicy::production;
 
   void check() const;
 };

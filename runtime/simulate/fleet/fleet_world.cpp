@@ -17,6 +17,7 @@ class FleetWorld {
   FleetWorld(const FleetSpec& spec, const FleetOptions& options)
       : spec_(spec), options_(options), parts_(spec, options.seed, options.text) {
     parts_.seed = options.seed;
+    parts_.spans = options.spans;
     plan_spec_ = {.dataset_size = spec.dataset_size,
                   .num_replicas = std::ssize(spec.trainers),
                   .batch_size = spec.batch_size,
@@ -41,8 +42,8 @@ class FleetWorld {
       parts_.trainers[static_cast<size_t>(parts_.leases[lease].receiver)].chunk_came(lease);
     });
     parts_.on_stepped = [this](ReceiverId trainer) { stepped(trainer); };
-    parts_.on_waited = [this](Nanoseconds waited) {
-      result_.waits.add(waited);
+    parts_.on_batch = [this](Nanoseconds waited, bool counts) {
+      if (counts) result_.waits.add(waited);
       if (result_.batches == 0) result_.first_batch_ns = parts_.loop.now();
       ++result_.batches;
       last_progress_ = parts_.loop.now();

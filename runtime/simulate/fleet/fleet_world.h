@@ -20,8 +20,21 @@
 
 namespace penstock {
 
+// What somebody did for a while, for a picture of a step.
+struct FleetSpan {
+  enum class What : uint8_t { make, travel, wait, step };  // a loader's, a chunk's, a program's
+  What what = What::make;
+  int32_t who = 0;  // loader, or trainer
+  Nanoseconds begin = 0;
+  Nanoseconds end = 0;
+  int64_t step = 0;
+  int32_t chunk = 0;
+  int32_t trainer = 0;  // that it is for
+};
+
 struct FleetOptions {
   uint64_t seed = 1;
+  std::vector<FleetSpan>* spans = nullptr;     // wanted; a large job has many
   std::string* text = nullptr;                 // everything that happens, a line each
   Nanoseconds stuck_after_ns = 600 * kSecond;  // without a batch, while programs wait for one
 };

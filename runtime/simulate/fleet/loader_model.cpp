@@ -5,6 +5,7 @@
 
 #include "runtime/balancer/lease_rules.h"
 #include "runtime/simulate/fleet/fleet_coordinator.h"
+#include "runtime/simulate/fleet/fleet_world.h"
 
 namespace penstock {
 
@@ -19,8 +20,12 @@ LoaderModel::LoaderModel(FleetParts& parts, LoaderId id)
                   usual_chunk_buffers(parts.spec.loaders[static_cast<size_t>(id)].threads)) {}
 
 void LoaderModel::begin() {
+  speed_ = spec().speed;
+  SeededRandom random = parts_.costs.number(6, id_);
+  const double share = static_cast<double>(random.bits() >> 11) * 0x1p-53;
+  if (share < parts_.spec.faults.slow_share) speed_ = speed_.times(parts_.spec.faults.slow_speed);
   parts_.loop.at(spec().joins_at, [this] { join(); });
-  if (spec().dies_at) parts_.loop.at(*spec().dies_at, [this] { die(); });
+  if (spec().dies_at) parts_.loop.at(*spec().dies_at, [this] { die(incarnation_, spec().seen_after_ns); });
   if (spec().comes_back_at) parts_.loop.at(*spec().comes_back_at, [this] { join(); });
 }
 
@@ -29,6 +34,7 @@ void LoaderModel::join() {
   ++incarnation_;
   ahead_ = 0;
   threads_ = ServerPool(spec().threads);
+  gpus_ = ServerPool(spec().gpus);
   event_loop_ = ServerPool();
   reads_ = ServerPool(parts_.spec.storage.reads_ahead);
   begins_at_ = kNever;
@@ -36,15 +42,29 @@ void LoaderModel::join() {
   parts_.links.message(node(), parts_.node_of_coordinator(),
                        [this, incarnation = incarnation_] { parts_.coordinator->loader_joined(id_, incarnation); });
   beat(incarnation_);
+  draw_a_fault();
 }
 
-void LoaderModel::die() {
-  parts_.log.note(parts_.loop.now(), "die", id_, incarnation_);
+void LoaderModel::draw_a_fault() {
+  const FaultModel& faults = parts_.spec.faults;
+  if (faults.loader_mtbf_s <= 0) return;
+  SeededRandom random = parts_.costs.number(7, int64_t{id_} * 1'000'003 + incarnation_);
+  const Nanoseconds lives = Distribution::exponential(faults.loader_mtbf_s * 1e9).draw(random);
+  parts_.loop.after(lives, [this, incarnation = incarnation_] {
+    if (incarnation != incarnation_ || !alive_ || parts_.coordinator->over) return;
+    die(incarnation, parts_.spec.faults.seen_after_ns);
+    const double restart_s = parts_.spec.faults.restart_s;
+    if (restart_s > 0) parts_.loop.after(static_cast<Nanoseconds>(restart_s * 1e9), [this] { join(); });
+  });
+}
+
+void LoaderModel::die(uint32_t incarnation, std::optional<Nanoseconds> seen_after_ns) {
+  if (!alive_) return;
+  parts_.log.note(parts_.loop.now(), "die", id_, incarnation);
   alive_ = false;
   drop_all();
-  if (!spec().seen_after_ns) return;
-  parts_.loop.after(*spec().seen_after_ns,
-                    [this, incarnation = incarnation_] { parts_.coordinator->loader_died(id_, incarnation); });
+  if (!seen_after_ns) return;
+  parts_.loop.after(*seen_after_ns, [this, incarnation] { parts_.coordinator->loader_died(id_, incarnation); });
 }
 
 // Those that were begun are in an event of their own, which finds that it is of an earlier incarnation.
@@ -67,7 +87,7 @@ void LoaderModel::given_up(uint32_t incarnation) {
     if (until != kNever) parts_.loop.at(until, [this, incarnation] { given_up(incarnation); });
     return;
   }
-  const Nanoseconds idle_at = std::max(parts_.loop.now(), threads_.all_free());
+  const Nanoseconds idle_at = std::max({parts_.loop.now(), threads_.all_free(), gpus_.all_free()});
   drop_all();
   ++incarnation_;  // nothing that it says now is of the next one, which begins when its threads are idle
   alive_ = false;
@@ -76,7 +96,7 @@ void LoaderModel::given_up(uint32_t incarnation) {
 }
 
 bool LoaderModel::postponed(Nanoseconds& until) const {
-  until = spec().speed.finish(parts_.loop.now(), 0);
+  until = speed_.finish(parts_.loop.now(), 0);
   return until > parts_.loop.now();
 }
 
@@ -117,12 +137,12 @@ void LoaderModel::lease_came(uint32_t place) {
 
 void LoaderModel::begin_next() {
   const Nanoseconds now = parts_.loop.now();
-  while (!queue_.empty() && threads_.first_free() <= now) {
+  while (!queue_.empty() && first_free() <= now) {
     const uint32_t place = queue_.front();
     queue_.pop_front();
     begin_lease(place);
   }
-  const Nanoseconds next = threads_.first_free();
+  const Nanoseconds next = first_free();
   if (queue_.empty() || next == kNever || begins_at_ == next) return;
   begins_at_ = next;
   parts_.loop.at(next, [this, next] {
@@ -142,7 +162,9 @@ void LoaderModel::begin_lease(uint32_t place) {
     const int64_t bytes = parts_.costs.bytes(index);
     const int64_t making = (index * 131 + parts_.epoch) * 31 + lease.key.generation;
     const Nanoseconds there = lease.read_at.empty() ? lease.begun_at : lease.read_at[static_cast<size_t>(row)];
-    const Service one = threads_.serve(there, parts_.costs.work_ns(index, making), spec().speed);
+    const bool by_gpu = spec().gpus > 0 && gpus_.first_free() <= threads_.first_free();
+    const Service one = by_gpu ? gpus_.serve(there, spec().gpu_sample_ns, speed_)
+                               : threads_.serve(there, parts_.costs.work_ns(index, making), speed_);
     lease.bytes += bytes;
     if (one.end != kNever) lease.busy_ns += one.end - one.begin;
     end = std::max(end, one.end);
@@ -186,7 +208,7 @@ void LoaderModel::made(uint32_t place) {
   lease.place = FleetLease::Place::nowhere;
   in_hand_.erase(std::find(in_hand_.begin(), in_hand_.end(), place));
   ++chunks_;
-  const Nanoseconds sent = event_loop_.serve(now, parts_.spec.overhead.loader_chunk_ns, spec().speed).end;
+  const Nanoseconds sent = event_loop_.serve(now, parts_.spec.overhead.loader_chunk_ns, speed_).end;
   if (sent <= now) {
     send(place);
   } else if (sent != kNever) {
@@ -202,6 +224,10 @@ void LoaderModel::send(uint32_t place) {
   }
   const Nanoseconds now = parts_.loop.now();
   parts_.log.note(now, "sent", id_, static_cast<int64_t>(lease.key.stream), lease.key.step * 100'000 + lease.key.chunk);
+  if (parts_.spans != nullptr) {
+    parts_.spans->push_back(
+        {FleetSpan::What::make, id_, lease.begun_at, now, lease.key.step, lease.key.chunk, lease.receiver});
+  }
   in_transit_.made(lease.busy_ns);
   const int32_t for_reads =
       reads() ? (parts_.spec.storage.reads_ahead + parts_.chunk_samples - 1) / parts_.chunk_samples : 0;

@@ -9,8 +9,10 @@
 // Thread-safety: none. Ownership: FleetParts'.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "runtime/loader/leases_in_transit.h"
@@ -40,7 +42,8 @@ class LoaderModel {
 
  private:
   void join();
-  void die();
+  void die(uint32_t incarnation, std::optional<Nanoseconds> seen_after_ns);
+  void draw_a_fault();
   void beat(uint32_t incarnation);
   void drop_all();
   void begin_next();
@@ -50,10 +53,15 @@ class LoaderModel {
   bool reads() const;  // it has a disk to read from, and has not all in memory
   void read_ahead(FleetLease& lease);
   bool postponed(Nanoseconds& until) const;  // it is stopped
+  Nanoseconds first_free() const noexcept {
+    return spec().gpus > 0 ? std::min(threads_.first_free(), gpus_.first_free()) : threads_.first_free();
+  }
 
   FleetParts& parts_;
   LoaderId id_;
+  SpeedProfile speed_;
   ServerPool threads_;
+  ServerPool gpus_;  // where there are any
   ServerPool event_loop_;
   ServerPool reads_;
   LeasesInTransit in_transit_;

@@ -51,6 +51,14 @@ int64_t SpeedProfile::at(Nanoseconds when) const {
   return changes_[place(when)].speed;
 }
 
+SpeedProfile SpeedProfile::times(double factor) const {
+  std::vector<Change> changes = changes_;
+  for (Change& change : changes) {
+    change.speed = static_cast<int64_t>(static_cast<double>(change.speed) * factor + 0.5);
+  }
+  return SpeedProfile(std::move(changes));
+}
+
 Nanoseconds SpeedProfile::work(Nanoseconds begin, Nanoseconds end) const {
   Wide done = 0;
   Nanoseconds now = begin;

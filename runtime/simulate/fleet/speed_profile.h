@@ -35,6 +35,7 @@ class SpeedProfile {
   // When `work` is done that begins at `begin`; work of nothing ends as soon as the speed is above 0.
   Nanoseconds finish(Nanoseconds begin, Nanoseconds work) const;
   int64_t at(Nanoseconds when) const;
+  SpeedProfile times(double factor) const;
   // The work that is done from one time to the other.
   Nanoseconds work(Nanoseconds begin, Nanoseconds end) const;
 

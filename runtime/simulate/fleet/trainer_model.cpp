@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/simulate/fleet/fleet_coordinator.h"
+#include "runtime/simulate/fleet/fleet_world.h"
 #include "runtime/simulate/fleet/loader_model.h"
 
 namespace penstock {
@@ -67,6 +68,10 @@ void TrainerModel::take(uint32_t place) {
   FleetLease& lease = parts_.leases[place];
   parts_.chunks_on_their_way.leave(now, lease.sent_at);
   lease.place = FleetLease::Place::nowhere;
+  if (parts_.spans != nullptr) {
+    parts_.spans->push_back(
+        {FleetSpan::What::travel, lease.loader, lease.sent_at, now, lease.key.step, lease.key.chunk, id_});
+  }
   LoaderModel& loader = parts_.loaders[static_cast<size_t>(lease.loader)];
   if (loader.node() == node()) {
     parts_.links.message(node(), node(), [&loader, place] { loader.returned(place); });
@@ -98,11 +103,15 @@ void TrainerModel::serve() {
   batches_.pop_front();
   waiting_ = false;
   stepping_ = true;
-  waited_ns_ += now - asked_at_;
-  elapsed_ns_ += now - std::max(first_asked_at_, last_answered_at_);
+  const bool counts = parts_.epoch > 0 || cursor_ >= parts_.spec.warmup_steps;
+  parts_.on_batch(now - asked_at_, counts);
+  if (counts) {
+    waited_ns_ += now - asked_at_;
+    elapsed_ns_ += now - std::max(first_asked_at_, last_answered_at_);
+    ++batches_taken_;
+  }
   last_answered_at_ = now;
-  ++batches_taken_;
-  parts_.on_waited(now - asked_at_);
+  if (parts_.spans != nullptr) parts_.spans->push_back({FleetSpan::What::wait, id_, asked_at_, now, cursor_, 0, id_});
   ++cursor_;
   ++held_;
   parts_.links.message(node(), parts_.node_of_coordinator(), [this, stream = stream(), cursor = cursor_] {
@@ -118,7 +127,11 @@ void TrainerModel::step() {
     reserve();
   }
   SeededRandom random = parts_.costs.number(4, (parts_.epoch * parts_.steps + cursor_) * parts_.trainer_count() + id_);
-  parts_.loop.after(parts_.spec.trainers[static_cast<size_t>(id_)].step_ns.draw(random), [this] { stepped(); });
+  const Nanoseconds takes = parts_.spec.trainers[static_cast<size_t>(id_)].step_ns.draw(random);
+  const Nanoseconds now = parts_.loop.now();
+  if (parts_.spans != nullptr)
+    parts_.spans->push_back({FleetSpan::What::step, id_, now, now + takes, cursor_ - 1, 0, id_});
+  parts_.loop.after(takes, [this] { stepped(); });
 }
 
 void TrainerModel::stepped() {

@@ -12,10 +12,13 @@ Bounds bounds_of(const FleetSpec& spec) {
   const double work_s =
       (spec.samples.work_ns.mean() + spec.samples.ns_per_byte * spec.samples.bytes.mean()) * noise * 1e-9;
   if (work_s > 0) {
-    double threads = 0;
-    for (const FleetLoader& loader : spec.loaders)
-      threads += loader.threads * static_cast<double>(loader.speed.at(0)) / kFullSpeed;
-    add("the loaders' threads", threads / work_s);
+    double threads = 0, gpus = 0;
+    for (const FleetLoader& loader : spec.loaders) {
+      const double speed = static_cast<double>(loader.speed.at(0)) / static_cast<double>(kFullSpeed);
+      threads += loader.threads * speed;
+      if (loader.gpus > 0) gpus += loader.gpus * speed * 1e9 / static_cast<double>(loader.gpu_sample_ns);
+    }
+    add(gpus > 0 ? "the loaders' threads and GPUs" : "the loaders' threads", threads / work_s + gpus);
   }
 
   double slowest_step_s = 0;

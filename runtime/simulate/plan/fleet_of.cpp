@@ -173,7 +173,14 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
         loader.chunk_buffers = job.loader.chunk_buffers;
         loader.speed =
             SpeedProfile({{0, static_cast<int64_t>(std::llround(kind.speed * static_cast<double>(kFullSpeed)))}});
-        for (int l = 0; l < loaders_on(kind, job.loader.threads); ++l) spec.loaders.push_back(loader);
+        const int loaders = loaders_on(kind, job.loader.threads);
+        for (int l = 0; l < loaders; ++l) {
+          // The machine's GPUs go round its loaders.
+          loader.gpus = kind.gpus / loaders + (l < kind.gpus % loaders ? 1 : 0);
+          loader.executor_class = loader.gpus > 0 ? 1 : 0;
+          if (loader.gpus > 0) loader.gpu_sample_ns = from_seconds(1 / kind.gpu_images_per_s);
+          spec.loaders.push_back(loader);
+        }
       }
     }
   }
@@ -201,12 +208,17 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
     spec.storage.reads_ahead = std::max(1, job.loader.read_ahead);
   }
   spec.overhead = profile.overhead;
+  spec.faults.loader_mtbf_s = cluster.faults.loader_mtbf_h * 3600;
+  spec.faults.restart_s = cluster.faults.restart_s;
+  spec.faults.slow_share = cluster.faults.slow_share;
+  spec.faults.slow_speed = cluster.faults.slow_speed;
 
   spec.dataset_size = input.samples > 0 ? input.samples : profile.dataset_size;
   spec.batch_size = split->second.batch_size;
   spec.shuffle = split->second.sampler.shuffle;
   spec.epochs = input.epochs;
   spec.steps = input.steps;
+  spec.warmup_steps = input.warmup_steps;
   spec.chunk_samples = job.loader.chunk_samples;
   spec.prefetch = job.loader.prefetch;
   spec.hold = job.trainer.hold;

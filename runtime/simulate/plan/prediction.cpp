@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "runtime/base/hash.h"
-#include "runtime/simulate/plan/bounds.h"
 
 namespace penstock {
 namespace {
@@ -67,7 +66,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
 
   Prediction sum;
   sum.seeds = static_cast<int64_t>(seeds);
-  std::vector<double> rates, stalls, steps;
+  std::vector<double> stalls, steps;
   std::string logs;
   for (size_t i = 0; i < seeds; ++i) {
     const FleetResult& one = results[i];
@@ -75,7 +74,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
     if (!one.failure.empty() && sum.failure.empty()) {
       sum.failure = one.failure + " (seed " + std::to_string(options.first_seed + i) + ")";
     }
-    rates.push_back(one.images_per_s);
+    sum.rates.push_back(one.images_per_s);
     stalls.push_back(one.stalled);
     const double per_trainer = static_cast<double>(one.batches) / static_cast<double>(spec.trainers.size());
     if (per_trainer > 0) steps.push_back(as_seconds(one.took_ns) / per_trainer);
@@ -86,13 +85,11 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
     sum.busiest_link += one.busiest_link / static_cast<double>(seeds);
     sum.first_batch_s += as_seconds(one.first_batch_ns) / static_cast<double>(seeds);
   }
-  sum.images_per_s = estimate(rates);
+  sum.images_per_s = estimate(sum.rates);
   sum.stalled = estimate(stalls);
   sum.step_s = estimate(steps);
   sum.log = hash128(logs).hex();
-  const Bounds bounds = bounds_of(spec);
-  sum.naive_images_per_s = bounds.images_per_s;
-  sum.naive_limit = bounds.limit;
+  sum.naive = bounds_of(spec);
   return sum;
 }
 
@@ -100,22 +97,27 @@ nlohmann::json to_json(const Prediction& p) {
   const auto estimate_json = [](const Estimate& e) {
     return nlohmann::json{{"mean", e.mean}, {"half_width_95", e.half_width}};
   };
-  nlohmann::json json = {{"images_per_s", estimate_json(p.images_per_s)},
-                         {"stalled", estimate_json(p.stalled)},
-                         {"step_s", estimate_json(p.step_s)},
-                         {"wait_ms",
-                          {{"mean", p.waits.mean() * 1e-6},
-                           {"p50", static_cast<double>(p.waits.quantile(0.5)) * 1e-6},
-                           {"p90", static_cast<double>(p.waits.quantile(0.9)) * 1e-6},
-                           {"p99", static_cast<double>(p.waits.quantile(0.99)) * 1e-6},
-                           {"p999", static_cast<double>(p.waits.quantile(0.999)) * 1e-6},
-                           {"most", static_cast<double>(p.waits.most()) * 1e-6}}},
-                         {"loaders_busy", p.loaders_busy},
-                         {"busiest_link", p.busiest_link},
-                         {"first_batch_s", p.first_batch_s},
-                         {"naive", {{"images_per_s", p.naive_images_per_s}, {"limit", p.naive_limit}}},
-                         {"seeds", p.seeds},
-                         {"log", p.log}};
+  nlohmann::json parts = nlohmann::json::array();
+  for (const Bounds::Part& part : p.naive.parts) {
+    parts.push_back({{"name", part.name}, {"images_per_s", part.images_per_s}});
+  }
+  nlohmann::json json = {
+      {"images_per_s", estimate_json(p.images_per_s)},
+      {"stalled", estimate_json(p.stalled)},
+      {"step_s", estimate_json(p.step_s)},
+      {"wait_ms",
+       {{"mean", p.waits.mean() * 1e-6},
+        {"p50", static_cast<double>(p.waits.quantile(0.5)) * 1e-6},
+        {"p90", static_cast<double>(p.waits.quantile(0.9)) * 1e-6},
+        {"p99", static_cast<double>(p.waits.quantile(0.99)) * 1e-6},
+        {"p999", static_cast<double>(p.waits.quantile(0.999)) * 1e-6},
+        {"most", static_cast<double>(p.waits.most()) * 1e-6}}},
+      {"loaders_busy", p.loaders_busy},
+      {"busiest_link", p.busiest_link},
+      {"first_batch_s", p.first_batch_s},
+      {"naive", {{"images_per_s", p.naive.images_per_s}, {"limit", p.naive.limit}, {"parts", parts}}},
+      {"seeds", p.seeds},
+      {"log", p.log}};
   if (!p.failure.empty()) json["failure"] = p.failure;
   return json;
 }

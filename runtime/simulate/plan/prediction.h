@@ -17,6 +17,7 @@
 
 #include "runtime/base/histogram.h"
 #include "runtime/simulate/fleet/fleet_world.h"
+#include "runtime/simulate/plan/bounds.h"
 
 namespace penstock {
 
@@ -27,7 +28,8 @@ struct Estimate {
 Estimate estimate(const std::vector<double>& values);
 
 struct Prediction {
-  std::string failure;  // of the first seed that failed, and which
+  std::string failure;        // of the first seed that failed, and which
+  std::vector<double> rates;  // images a second, by seed
   Estimate images_per_s;
   Estimate stalled;  // share of the programs' time in which they wait for batches
   Estimate step_s;   // mean time of a step, waiting and all
@@ -35,8 +37,7 @@ struct Prediction {
   double loaders_busy = 0;
   double busiest_link = 0;
   double first_batch_s = 0;
-  double naive_images_per_s = 0;
-  std::string naive_limit;  // which part that formula blames
+  Bounds naive;  // which part that formula blames, and what it says
   int64_t seeds = 0;
   std::string log;  // hash of all seeds' logs
 };

@@ -182,6 +182,37 @@ TEST_CASE("a coordinator that takes long for each message is what limits in the 
   CHECK(busy.took_ns > 5 * free.took_ns);
 }
 
+TEST_CASE("policies that know no costs hold a fleet up by its slow loaders; alike ones they serve as well") {
+  FleetSpec spec = small(8, 0, 300);
+  spec.prefetch = 4;
+  const auto rate = [&spec](FleetPolicy policy) {
+    spec.policy = policy;
+    return run(spec).images_per_s;
+  };
+  const double alike = rate(FleetPolicy::production);
+  for (const FleetPolicy other : {FleetPolicy::fixed, FleetPolicy::round_robin, FleetPolicy::shortest_queue}) {
+    CHECK(rate(other) >= 0.9 * alike);
+  }
+  CHECK(rate(FleetPolicy::power_of_two) >= 0.6 * alike);
+  spec.loaders[3].speed = SpeedProfile({{0, kFullSpeed / 10}});
+  spec.dataset_size *= 10;  // a loader is known to be slow after eight chunks, which take it a second
+  const double balanced = rate(FleetPolicy::production);
+  CHECK(balanced >= 0.8 * alike);
+  for (const FleetPolicy other : {FleetPolicy::fixed, FleetPolicy::round_robin, FleetPolicy::power_of_two}) {
+    CHECK(rate(other) < 0.5 * balanced);
+  }
+  CHECK(rate(FleetPolicy::shortest_queue) < balanced);
+}
+
+TEST_CASE("GPUs take samples that they can begin sooner") {
+  FleetSpec spec = small(1, 0, 100);
+  spec.prefetch = 4;
+  const double threads = run(spec).images_per_s;
+  spec.loaders[0].gpus = 1;
+  spec.loaders[0].gpu_sample_ns = kWork / 4;
+  CHECK(run(spec).images_per_s == doctest::Approx(5 * threads).epsilon(0.05));
+}
+
 TEST_CASE("more loaders are never much slower, whatever the times") {
   const uint64_t seed = 9;
   MESSAGE("seed " << seed);

@@ -1,0 +1,54 @@
+// `penstock explain`: what a tenth more of each resource would bring.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "launch/command.h"
+#include "launch/plan_input.h"
+#include "runtime/base/json_text.h"
+#include "runtime/simulate/plan/explanation.h"
+
+namespace penstock {
+namespace {
+
+int explain_fleet(const PlanArguments& arguments) {
+  const PlanInput input = plan_input(arguments);
+  const Explanation explanation = explain(fleet_of(input, what_ifs_of(arguments)), {.seeds = arguments.seeds});
+  const Prediction& now = explanation.as_it_is;
+  if (arguments.json) {
+    nlohmann::json json = {{"as_it_is", to_json(now)}, {"gains", nlohmann::json::array()}};
+    for (const Gain& gain : explanation.gains) {
+      json["gains"].push_back({{"what", gain.what},
+                               {"images_per_s", gain.images_per_s},
+                               {"gain", gain.gain},
+                               {"half_width_95", gain.half_width},
+                               {"stalled", gain.stalled}});
+    }
+    std::printf("%s\n", json_text_replacing(json).c_str());
+    return 0;
+  }
+  const Gain& best = explanation.gains.front();
+  if (best.gain > 0.005) {
+    std::printf("What holds this job up: %s would bring %.1f %% more images/s.\n", best.what.c_str(), 100 * best.gain);
+  } else {
+    std::printf("Nothing alone holds this job up: no resource brings more than %.1f %%.\n",
+                100 * std::max(0.0, best.gain));
+  }
+  std::printf("  %-48s %9.0f images/s, stalled %.1f %%\n", "as it is", now.images_per_s.mean, 100 * now.stalled.mean);
+  for (const Gain& gain : explanation.gains) {
+    std::printf("  %-48s %9.0f images/s, stalled %.1f %%: %+.1f %% (± %.1f)\n", gain.what.c_str(), gain.images_per_s,
+                100 * gain.stalled, 100 * gain.gain, 100 * gain.half_width);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* command =
+      app.add_subcommand("explain", "what a tenth more of each resource would bring a job on a cluster");
+  add_plan_arguments(*command, *arguments);
+  command->callback([=, &chosen] { chosen.run = [=] { return explain_fleet(*arguments); }; });
+}
+
+}  // namespace penstock

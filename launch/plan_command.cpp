@@ -1,0 +1,107 @@
+// `penstock plan`: how many loaders, and on which machines, a job needs.
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "launch/command.h"
+#include "launch/plan_input.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/json_text.h"
+#include "runtime/simulate/plan/html_report.h"
+#include "runtime/simulate/plan/plan_json.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kOutOfReach = 6;
+
+void print_choice(const char* what, const std::optional<FleetChoice>& choice, const std::string& currency) {
+  if (!choice) return;
+  std::printf(
+      "  %-9s %s: %.0f ± %.0f images/s, lost %.1f %%, 99 of 100 waits below %.1f ms, threads busy %.0f %%, busiest "
+      "link %.0f %%",
+      what, choice->name().c_str(), choice->prediction.images_per_s.mean, choice->prediction.images_per_s.half_width,
+      100 * choice->lost, static_cast<double>(choice->prediction.waits.quantile(0.99)) * 1e-6,
+      100 * choice->prediction.loaders_busy, 100 * choice->prediction.busiest_link);
+  if (choice->price_per_hour > 0) {
+    const double million_s = 1e6 / std::max(1.0, choice->prediction.images_per_s.mean);
+    std::printf(", %s%.2f an hour, %s%.3f for a million images", currency.c_str(), choice->price_per_hour,
+                currency.c_str(), choice->price_per_hour * million_s / 3600);
+  }
+  std::printf("\n");
+}
+
+struct PlanRequest {
+  PlanArguments arguments;
+  std::string target;
+  std::string html;
+};
+
+std::string command_of(const PlanRequest& request) {
+  std::string text = "penstock plan " + request.arguments.job + " " + request.arguments.cluster + " --profile " +
+                     request.arguments.profile;
+  if (!request.target.empty()) text += " --target " + request.target;
+  for (const std::string& word : request.arguments.overrides) text += " " + word;
+  return text;
+}
+
+int plan(const PlanRequest& request) {
+  const PlanTarget target = parse_target(request.target);
+  const PlanInput input = plan_input(request.arguments);
+  PlanOptions options;
+  options.seeds = request.arguments.seeds;
+  options.screening_seeds = std::min<int64_t>(3, request.arguments.seeds);
+  if (!request.html.empty()) options.curve_points = 12;
+  const bool shows = !request.arguments.quiet && ::isatty(STDERR_FILENO) == 1;
+  if (shows)
+    options.progress = [](const std::string& what) {
+      std::fprintf(stderr, "\r\033[Kpenstock: simulating %s", what.c_str());
+    };
+  const FleetPlan plan = find_plan(input, target, options);
+  if (!request.html.empty()) {
+    if (shows) std::fputs("\r\033[Kpenstock: drawing", stderr);
+    const std::string page = plan_page(plan, input, command_of(request));
+    write_new_file(request.html, std::as_bytes(std::span(page)));
+  }
+  if (shows) std::fputs("\r\033[K", stderr);
+  if (request.arguments.json) {
+    nlohmann::json json = to_json(plan);
+    json["profile"] = {{"file", request.arguments.profile}, {"hash", input.profile.hash}};
+    std::printf("%s\n", json_text_replacing(json).c_str());
+  } else {
+    std::printf("%s\n", plan.sentence.c_str());
+    print_choice("smallest", plan.smallest, input.cluster.currency);
+    print_choice("cheapest", plan.cheapest, input.cluster.currency);
+    print_choice("safe", plan.safe, input.cluster.currency);
+    if (!plan.reachable) print_choice("largest", plan.largest, input.cluster.currency);
+    if (plan.reachable && !plan.safe) std::printf("  no fleet of this cluster may lose a machine and still reach it\n");
+    if (const auto& best = plan.cheapest ? plan.cheapest : plan.largest)
+      std::printf("  %s\n", trust_line(*best, input).c_str());
+    std::printf("  %zu fleets simulated, by the profile of %s (%s)\n", plan.looked_at.size(),
+                input.profile.machine.c_str(), input.profile.date.c_str());
+  }
+  return plan.reachable ? 0 : kOutOfReach;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Chosen& chosen) {
+  auto request = std::make_shared<PlanRequest>();
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "how many loaders a job needs, and on which machines; exit code 6 where no fleet of the cluster is enough");
+  add_plan_arguments(*command, request->arguments);
+  command
+      ->add_option(
+          "--target", request->target,
+          "12000img/s of all trainers; or 1%: the share of the programs' pace that may be lost to loading (2 % where "
+          "none is given)")
+      ->type_name("TARGET");
+  command->add_option("--html", request->html, "write a page with pictures, which opens without a network")
+      ->type_name("FILE");
+  command->callback([=, &chosen] { chosen.run = [=] { return plan(*request); }; });
+}
+
+}  // namespace penstock
