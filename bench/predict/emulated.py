@@ -11,6 +11,7 @@ PENSTOCK_BUILD names the build folder, build/release otherwise. Real photos' tim
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -191,7 +192,7 @@ def predict(folder, only=""):
                   f"{told['prediction']['stalled']['mean']:.3f}", flush=True)
 
 
-def happen(events, trainers, env, started, hosts):
+def happen(events, trainers, env, started):
     """Stops and kills loaders at their times; slow ones are so from the beginning."""
     for _ in range(1200):
         if os.path.exists(started):
@@ -215,27 +216,23 @@ def happen(events, trainers, env, started, hosts):
         os.kill(pids[rank], number)
 
 
-def run_once(folder, name, times):
-    c = config_of(name)
-    slowness = {}
-    for event in c["events"]:
-        if event.startswith("slow:"):
-            loader, factor = event[5:].split("x")
-            slowness[str(c["trainers"] + int(loader))] = 1 / float(factor)
-    with tempfile.TemporaryDirectory() as work, no_leftovers(wait_s=10) as env:
-        job, _ = write_job(work, name, c, times, slowness)
+def run_job(work, job, name, c):
+    """One run; what its programs measured, and the processor time of everything."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.monotonic()
+    with no_leftovers(wait_s=10) as env:
         started = os.path.join(work, "started")
         program = [PYTHON, os.path.join(HERE, "trainer.py"), job, str(c["step_ms"]), str(c["spread"]), str(int(c["barrier"])), started]
         env = dict(env, PYTHONPATH=os.path.join(BUILD, "python"))
         words = [PENSTOCK, "launch", "--run", job, "--json", "--quiet"]
-        if c["mbit"]:
+        if c.get("mbit"):
             words += [f"--trainer-host=host0:{c['trainers']}", f"--loader-host=host1:{c['loaders']}", "--", *program]
         else:
             words += ["-n", str(c["trainers"] + c["loaders"]), f"roles.trainers={c['trainers']}", "--", *program]
-        watcher = threading.Thread(target=happen, args=(c["events"], c["trainers"], env, started, None), daemon=True)
+        watcher = threading.Thread(target=happen, args=(c["events"], c["trainers"], env, started), daemon=True)
         if any(event[:4] in ("stop", "kill") for event in c["events"]):
             watcher.start()
-        if c["mbit"]:
+        if c.get("mbit"):
             with Hosts(2, env) as hosts:
                 hosts.limit_link(1, c["mbit"])
                 env = dict(hosts.environment(env), PYTHONPATH=env["PYTHONPATH"])
@@ -248,9 +245,24 @@ def run_once(folder, name, times):
         for rank in range(c["trainers"]):
             with open(f"{started}.{rank}") as file:
                 told.append(json.load(file))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     elapsed = sum(one["elapsed_s"] for one in told)
-    return {"name": name, "images_per_s": sum(one["images"] / one["elapsed_s"] for one in told),
-            "stalled": sum(one["waited_s"] for one in told) / elapsed, "images": sum(one["images"] for one in told)}
+    return {"images_per_s": sum(one["images"] / one["elapsed_s"] for one in told),
+            "stalled": sum(one["waited_s"] for one in told) / elapsed, "images": sum(one["images"] for one in told),
+            "cores": cpu / (time.monotonic() - begun)}
+
+
+def run_once(folder, name, times):
+    c = config_of(name)
+    slowness = {}
+    for event in c["events"]:
+        if event.startswith("slow:"):
+            loader, factor = event[5:].split("x")
+            slowness[str(c["trainers"] + int(loader))] = 1 / float(factor)
+    with tempfile.TemporaryDirectory() as work:
+        job, _ = write_job(work, name, c, times, slowness)
+        return dict(name=name, **run_job(work, job, name, c))
 
 
 def run(folder, repeat, only):

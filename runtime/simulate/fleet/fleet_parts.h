@@ -97,8 +97,10 @@ class FleetLog {
 };
 
 struct FleetParts {
-  FleetParts(const FleetSpec& described, uint64_t seed, std::string* text)
-      : spec(described), costs(described.samples, seed), links(spec, loop), log(text) {}
+  FleetParts(const FleetSpec& described, uint64_t seed, std::string* text);
+  ~FleetParts();  // where the models are known
+  FleetParts(const FleetParts&) = delete;
+  FleetParts& operator=(const FleetParts&) = delete;
 
   const FleetSpec& spec;
   EventLoop loop;

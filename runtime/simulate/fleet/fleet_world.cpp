@@ -10,6 +10,12 @@
 #include "runtime/simulate/fleet/trainer_model.h"
 
 namespace penstock {
+
+FleetParts::FleetParts(const FleetSpec& described, uint64_t seed, std::string* text)
+    : spec(described), costs(described.samples, seed), links(spec, loop), log(text) {}
+
+FleetParts::~FleetParts() = default;
+
 namespace {
 
 class FleetWorld {

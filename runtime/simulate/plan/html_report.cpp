@@ -40,16 +40,16 @@ std::string family_of(const FleetChoice& choice) {
 
 std::string row(const std::string& what, const FleetChoice& choice, const std::string& currency) {
   const Prediction& p = choice.prediction;
-  std::string cells = "<td>" + html_escaped(what.empty() ? choice.name() : what + ": " + choice.name()) + "</td>";
-  for (const std::string& cell :
+  std::string fields = "<td>" + html_escaped(what.empty() ? choice.name() : what + ": " + choice.name()) + "</td>";
+  for (const std::string& field :
        {std::to_string(choice.threads),
         printed("%.0f", p.images_per_s.mean) + " ± " + printed("%.0f", p.images_per_s.half_width),
         percent_text(choice.lost), percent_text(p.stalled.mean),
         printed("%.1f", static_cast<double>(p.waits.quantile(0.99)) * 1e-6), percent_text(p.loaders_busy),
         percent_text(p.busiest_link), html_escaped(currency) + printed("%.2f", choice.price_per_hour)}) {
-    cells += "<td>" + cell + "</td>";
+    fields += "<td>" + field + "</td>";
   }
-  return "<tr>" + cells + "</tr>";
+  return "<tr>" + fields + "</tr>";
 }
 
 std::string table(const std::string& rows) {

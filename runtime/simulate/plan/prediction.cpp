@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/base/hash.h"
+#include "runtime/base/thread_annotations.h"
 
 namespace penstock {
 namespace {
@@ -39,7 +39,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
   std::vector<FleetResult> results(seeds);
   std::vector<std::exception_ptr> errors(seeds);
   std::atomic<size_t> next{0};
-  std::mutex progress_mutex;
+  Mutex progress_mutex;
   int64_t done = 0;
   const auto work = [&] {
     for (size_t i = next++; i < seeds; i = next++) {
@@ -48,7 +48,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
       } catch (...) {
         errors[i] = std::current_exception();
       }
-      const std::lock_guard lock(progress_mutex);
+      MutexLock lock(progress_mutex);
       ++done;
       if (options.progress) options.progress(done);
     }

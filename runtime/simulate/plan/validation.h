@@ -1,7 +1,7 @@
 // Predictions against what was measured: errors of each point, and whether they keep their bounds.
 //
 //   const Validation v = validate(read_json_lines(predictions), read_json_lines(reports));
-//   v.mean_error, v.worst_error, v.wrong_order;  verdict(v, limits)
+//   v.mean_error, v.worst_error, v.wrong_order;  broken_limits(v, limits)
 //
 // A prediction is what `penstock simulate --json` prints, a report what `penstock run --json` prints, or an object with
 //   images_per_s and stalled; several reports of one name are repetitions. Where there are several points, each has its
