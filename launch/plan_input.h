@@ -26,6 +26,7 @@ struct PlanArguments {
   int64_t warmup_steps = 0;
   int64_t seeds = 10;
   bool no_barrier = false;
+  std::string balancer_log;  // of the first seed
   FleetPolicy policy = FleetPolicy::production;
   bool json = false;
   bool quiet = false;

@@ -4,9 +4,11 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "launch/command.h"
 #include "launch/plan_input.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/json_text.h"
 
 namespace penstock {
@@ -78,6 +80,11 @@ int simulate(const PlanArguments& arguments) {
     };
   }
   const Prediction prediction = predict(spec, options);
+  if (!arguments.balancer_log.empty()) {
+    std::string log;
+    (void)simulate_fleet(spec, {.seed = options.first_seed, .balancer_log = &log});
+    write_new_file(arguments.balancer_log, std::as_bytes(std::span(log)));
+  }
   if (arguments.json) {
     nlohmann::json json = of_input(arguments, input, spec);
     json["prediction"] = to_json(prediction);
@@ -97,6 +104,10 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
   CLI::App* command =
       app.add_subcommand("simulate", "what a job would do on a cluster: throughput, waits, and what faults cost");
   add_plan_arguments(*command, *arguments);
+  command
+      ->add_option("--balancer-log", arguments->balancer_log,
+                   "what the balancer was told and decided, in the first simulation; for `penstock replay`")
+      ->type_name("FILE");
   const std::map<std::string, FleetPolicy> policies = {{"production", FleetPolicy::production},
                                                        {"fixed", FleetPolicy::fixed},
                                                        {"round-robin", FleetPolicy::round_robin},

@@ -3,7 +3,7 @@ from a recorded distribution, so that two cores hold a fleet of forty ranks.
 
     bench/predict/emulated.py calibrate DIR --times PROFILE   # a profile of real photos gives the times; a small job is profiled
     bench/predict/emulated.py predict DIR                     # writes DIR/predictions.jsonl: commit it before the next line
-    bench/predict/emulated.py run DIR [--repeat 3] [--only WORD]   # appends to DIR/reports.jsonl; goes on where it stopped
+    bench/predict/emulated.py run DIR [--repeat 3] [--only WORD,…]   # appends to DIR/reports.jsonl; goes on where it stopped
     penstock validate DIR/predictions.jsonl DIR/reports.jsonl
 
 PENSTOCK_BUILD names the build folder, build/release otherwise. Real photos' times are multiplied, to 40 ms in the mean."""
@@ -77,7 +77,7 @@ DEVELOPMENT = {
 }
 
 JOB = """\
-seed: 3
+seed: {seed}
 loader: {{threads: {threads}, prefetch: {prefetch}, memory_gb: 0.1, read_ahead: 0}}
 trainer: {{timeout_s: 60, grace_s: 2}}
 python: {{interpreter: "{python}"}}
@@ -98,7 +98,8 @@ def config_of(name):
 
 def names(only):
     """The gate's, and the others where they are named."""
-    return [name for name in (DEVELOPMENT if only.startswith("dev") else CONFIGS) if only in name]
+    return [name for name in (DEVELOPMENT if only.startswith("dev") else CONFIGS)
+            if any(one in name for one in only.split(","))]
 
 
 def naive_rate(c):
@@ -113,12 +114,12 @@ def steps_of(c):
     return max(20, round(SECONDS * naive_rate(c) / c["trainers"] / c["batch"]))
 
 
-def write_job(folder, name, c, times, slowness=None, samples=None):
+def write_job(folder, name, c, times, slowness=None, samples=None, seed=7):
     count = samples or steps_of(c) * c["trainers"] * c["batch"]
-    args = {"times": times, "count": count, "size": c["size"], "tail": c["tail"], "slowness": slowness or {}}
+    args = {"times": times, "count": count, "size": c["size"], "tail": c["tail"], "slowness": slowness or {}, "seed": seed}
     path = os.path.join(folder, name + ".yaml")
     with open(path, "w") as file:
-        file.write(JOB.format(threads=c["threads"], prefetch=c["prefetch"], python=PYTHON, args=json.dumps(args), path=HERE,
+        file.write(JOB.format(seed=seed, threads=c["threads"], prefetch=c["prefetch"], python=PYTHON, args=json.dumps(args), path=HERE,
                               size=c["size"], batch=c["batch"]))
     return path, count
 
@@ -253,7 +254,7 @@ def run_job(work, job, name, c):
             "cores": cpu / (time.monotonic() - begun)}
 
 
-def run_once(folder, name, times):
+def run_once(folder, name, times, seed):
     c = config_of(name)
     slowness = {}
     for event in c["events"]:
@@ -261,7 +262,7 @@ def run_once(folder, name, times):
             loader, factor = event[5:].split("x")
             slowness[str(c["trainers"] + int(loader))] = 1 / float(factor)
     with tempfile.TemporaryDirectory() as work:
-        job, _ = write_job(work, name, c, times, slowness)
+        job, _ = write_job(work, name, c, times, slowness, seed=seed)
         return dict(name=name, **run_job(work, job, name, c))
 
 
@@ -274,13 +275,13 @@ def run(folder, repeat, only):
             for line in file:
                 one = json.loads(line)
                 done[one["name"]] = done.get(one["name"], 0) + 1
-    for turn in range(repeat):  # interleaved: what drifts, drifts for all
+    for turn in range(repeat):  # by turns: what drifts, drifts for all; each with an order and times of its own
         for name in names(only):
             if done.get(name, 0) > turn:
                 continue
             begun = time.time()
-            one = run_once(folder, name, times)
-            one.update(turn=turn, date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)), load=os.getloadavg()[0])
+            one = run_once(folder, name, times, seed=turn)
+            one.update(turn=turn, seed=turn, date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)), load=os.getloadavg()[0])
             with open(path, "a") as out:
                 out.write(json.dumps(one) + "\n")
             print(f"{turn} {name}: {one['images_per_s']:.1f} images/s, stalled {one['stalled']:.3f}, {time.time() - begun:.1f} s", flush=True)

@@ -34,11 +34,12 @@ def quantile(points, share):
 class Samples:
     classes = ["a", "b"]
 
-    def __init__(self, times, count, size, slowness=None, tail=1.0):
-        """`times`: file of quantiles in seconds; `slowness`: {rank: factor}; `tail`: factor of one sample in 100."""
+    def __init__(self, times, count, size, slowness=None, tail=1.0, seed=7):
+        """`times`: file of quantiles in seconds; `slowness`: {rank: factor}; `tail`: factor of one sample in 100;
+        `seed`: which samples have which time."""
         with open(times) as file:
             points = json.load(file)
-        draw = random.Random(7)
+        draw = random.Random(seed)
         slow = (slowness or {}).get(str(rank()), 1)
         self.seconds = [slow * quantile(points, draw.random()) for _ in range(count)]
         if tail != 1:

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "runtime/balancer/event_log.h"
 #include "runtime/balancer/lease_rules.h"
 #include "runtime/simulate/fleet/loader_model.h"
 #include "runtime/simulate/fleet/trainer_model.h"
@@ -65,7 +66,12 @@ void FleetCoordinator::decide(const Event& event) {
     if (const auto* reserved = std::get_if<BatchBufferReserved>(&event)) give_away(*reserved);
     return;
   }
-  for (const Action& action : balancer_.step(parts_.loop.now(), event)) carry_out(action);
+  const std::vector<Action> actions = balancer_.step(parts_.loop.now(), event);
+  if (parts_.balancer_log != nullptr) {
+    if (decisions_ == 1) *parts_.balancer_log = log_first_line(options_of(parts_.spec));
+    *parts_.balancer_log += log_lines(decisions_, parts_.loop.now(), event, actions);
+  }
+  for (const Action& action : actions) carry_out(action);
 }
 
 void FleetCoordinator::carry_out(const Action& action) {

@@ -120,6 +120,7 @@ struct FleetParts {
   std::vector<LoaderModel> loaders;
   std::vector<TrainerModel> trainers;
   std::vector<FleetSpan>* spans = nullptr;                        // wanted
+  std::string* balancer_log = nullptr;                            // wanted
   std::function<void(ReceiverId)> on_stepped;                     // its program has done a step
   std::function<void(Nanoseconds waited, bool counts)> on_batch;  // one was delivered
 

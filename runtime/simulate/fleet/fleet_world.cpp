@@ -24,6 +24,7 @@ class FleetWorld {
       : spec_(spec), options_(options), parts_(spec, options.seed, options.text) {
     parts_.seed = options.seed;
     parts_.spans = options.spans;
+    parts_.balancer_log = options.balancer_log;
     plan_spec_ = {.dataset_size = spec.dataset_size,
                   .num_replicas = std::ssize(spec.trainers),
                   .batch_size = spec.batch_size,

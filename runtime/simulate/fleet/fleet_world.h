@@ -35,6 +35,7 @@ struct FleetSpan {
 struct FleetOptions {
   uint64_t seed = 1;
   std::vector<FleetSpan>* spans = nullptr;     // wanted; a large job has many
+  std::string* balancer_log = nullptr;         // as balancer.log of a job: `penstock replay` takes it
   std::string* text = nullptr;                 // everything that happens, a line each
   Nanoseconds stuck_after_ns = 600 * kSecond;  // without a batch, while programs wait for one
 };
