@@ -116,7 +116,7 @@ def steps_of(c):
 
 def write_job(folder, name, c, times, slowness=None, samples=None, seed=7):
     count = samples or steps_of(c) * c["trainers"] * c["batch"]
-    args = {"times": times, "count": count, "size": c["size"], "tail": c["tail"], "slowness": slowness or {}, "seed": seed}
+    args = {"times": times, "count": count, "size": c["size"], "tail": c["tail"], "slowness": slowness or {}}
     path = os.path.join(folder, name + ".yaml")
     with open(path, "w") as file:
         file.write(JOB.format(seed=seed, threads=c["threads"], prefetch=c["prefetch"], python=PYTHON, args=json.dumps(args), path=HERE,
