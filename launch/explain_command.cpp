@@ -4,6 +4,7 @@
 
 #include "launch/command.h"
 #include "launch/plan_input.h"
+#include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/simulate/plan/explanation.h"
 
@@ -14,6 +15,10 @@ int explain_fleet(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   const Explanation explanation = explain(fleet_of(input, what_ifs_of(arguments)), {.seeds = arguments.seeds});
   const Prediction& now = explanation.as_it_is;
+  if (!now.failure.empty()) {
+    throw Error(ErrorKind::runtime, "in the simulation the job ends, so nothing holds it up: " + now.failure,
+                "`penstock simulate` with the same words says what it does until then");
+  }
   if (arguments.json) {
     nlohmann::json json = {{"as_it_is", to_json(now)}, {"gains", nlohmann::json::array()}};
     for (const Gain& gain : explanation.gains) {
@@ -47,7 +52,7 @@ void add_explain(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command =
       app.add_subcommand("explain", "what a tenth more of each resource would bring a job on a cluster");
-  add_plan_arguments(*command, *arguments);
+  add_plan_arguments(*command, *arguments, true);
   command->callback([=, &chosen] { chosen.run = [=] { return explain_fleet(*arguments); }; });
 }
 

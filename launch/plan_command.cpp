@@ -43,7 +43,15 @@ std::string command_of(const PlanRequest& request) {
   std::string text = "penstock plan " + request.arguments.job + " " + request.arguments.cluster + " --profile " +
                      request.arguments.profile;
   if (!request.target.empty()) text += " --target " + request.target;
-  for (const std::string& word : request.arguments.overrides) text += " " + word;
+  const PlanArguments& given = request.arguments;
+  for (const std::string& word : given.overrides) text += " " + word;
+  if (!given.split.empty()) text += " --split " + given.split;
+  if (given.samples > 0) text += " --samples " + std::to_string(given.samples);
+  if (given.epochs != 1) text += " --epochs " + std::to_string(given.epochs);
+  if (given.steps > 0) text += " --steps " + std::to_string(given.steps);
+  if (given.warmup_steps >= 0) text += " --warmup-steps " + std::to_string(given.warmup_steps);
+  text += " --seeds " + std::to_string(given.seeds);
+  if (given.no_barrier) text += " --no-barrier";
   return text;
 }
 
@@ -92,7 +100,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand(
       "plan",
       "how many loaders a job needs, and on which machines; exit code 6 where no fleet of the cluster is enough");
-  add_plan_arguments(*command, request->arguments);
+  add_plan_arguments(*command, request->arguments, false);
   command
       ->add_option(
           "--target", request->target,

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-void add_plan_arguments(CLI::App& command, PlanArguments& arguments) {
+void add_plan_arguments(CLI::App& command, PlanArguments& arguments, bool what_ifs) {
   command.add_option("job", arguments.job, "job file")->required()->type_name("JOB.yaml");
   command.add_option("cluster", arguments.cluster, "the machines")->required()->type_name("CLUSTER.yaml");
   command.add_option("overrides", arguments.overrides,
@@ -26,6 +26,7 @@ void add_plan_arguments(CLI::App& command, PlanArguments& arguments) {
   command.add_flag("--no-barrier", arguments.no_barrier, "trainers that do not wait for each other after each step");
   command.add_flag("--json", arguments.json, "one JSON object on stdout");
   command.add_flag("--quiet", arguments.quiet, "no progress");
+  if (!what_ifs) return;
   command
       .add_option("--what-if", arguments.what_ifs,
                   "slow:LOADERx0.4, stop:LOADER@SECOND+SECONDS, kill:LOADER@SECOND, node:MACHINE@SECOND, "

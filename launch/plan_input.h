@@ -1,7 +1,7 @@
 // What the planner's commands are given: a job, a cluster, a profile, and overrides for both files.
 //
 //   PlanArguments arguments;
-//   add_plan_arguments(*command, arguments);
+//   add_plan_arguments(*command, arguments, /*what_ifs=*/true);
 //   const PlanInput input = plan_input(arguments);      // Error(config), Error(runtime) for the profile
 #pragma once
 
@@ -23,7 +23,7 @@ struct PlanArguments {
   int64_t samples = 0;
   int64_t epochs = 1;
   int64_t steps = 0;
-  int64_t warmup_steps = 0;
+  int64_t warmup_steps = -1;
   int64_t seeds = 10;
   bool no_barrier = false;
   std::string balancer_log;  // of the first seed
@@ -33,7 +33,8 @@ struct PlanArguments {
   std::vector<std::string> what_ifs;
 };
 
-void add_plan_arguments(CLI::App& command, PlanArguments& arguments);
+// `what_ifs`: of one fleet; a plan looks at many.
+void add_plan_arguments(CLI::App& command, PlanArguments& arguments, bool what_ifs);
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& more_overrides = {});
 std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments);
 

@@ -9,6 +9,7 @@
 #include "launch/command.h"
 #include "launch/plan_input.h"
 #include "runtime/base/atomic_file.h"
+#include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 
 namespace penstock {
@@ -38,7 +39,12 @@ nlohmann::json of_input(const PlanArguments& arguments, const PlanInput& input, 
                            {"loaders", spec.loaders.size()},
                            {"threads", input.job.loader.threads}}},
                          {"batch_size", spec.batch_size},
-                         {"epochs", spec.epochs}};
+                         {"epochs", spec.epochs},
+                         {"steps", spec.steps},
+                         {"warmup_steps", spec.warmup_steps},
+                         {"samples", spec.dataset_size},
+                         {"barrier", spec.barrier},
+                         {"policy", name_of(spec.policy)}};
   nlohmann::json by_hand = nlohmann::json::array();
   for (const auto& [name, node] : input.cluster.nodes) {
     if (node.gpus > 0) by_hand.push_back("nodes." + name + ".gpu_images_per_s");
@@ -49,7 +55,7 @@ nlohmann::json of_input(const PlanArguments& arguments, const PlanInput& input, 
 }
 
 void print_prediction(const PlanInput& input, const FleetSpec& spec, const Prediction& p) {
-  std::printf("%.0f images/s (95 %% interval: %.1f to either side); the programs wait for data %s of the time (%s)\n",
+  std::printf("%.0f images/s (95 %% interval: %.1f to either side); the programs wait for data %s of the time (± %s)\n",
               p.images_per_s.mean, p.images_per_s.half_width, percent(p.stalled.mean).c_str(),
               percent(p.stalled.half_width).c_str());
   std::printf("  %zu trainers, %zu loaders of %d threads on %zu machines; %lld simulations\n", spec.trainers.size(),
@@ -69,6 +75,10 @@ int simulate(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   FleetSpec spec = fleet_of(input, what_ifs_of(arguments));
   spec.policy = arguments.policy;
+  if (!arguments.balancer_log.empty() && spec.policy != FleetPolicy::production) {
+    throw Error(ErrorKind::usage, "--balancer-log is of the balancer, and another policy decides here",
+                "leave --policy out");
+  }
   PredictOptions options;
   options.seeds = arguments.seeds;
   const bool shows = !arguments.quiet && !arguments.json && ::isatty(STDERR_FILENO) == 1;
@@ -103,16 +113,16 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command =
       app.add_subcommand("simulate", "what a job would do on a cluster: throughput, waits, and what faults cost");
-  add_plan_arguments(*command, *arguments);
+  add_plan_arguments(*command, *arguments, true);
   command
       ->add_option("--balancer-log", arguments->balancer_log,
                    "what the balancer was told and decided, in the first simulation; for `penstock replay`")
       ->type_name("FILE");
-  const std::map<std::string, FleetPolicy> policies = {{"production", FleetPolicy::production},
-                                                       {"fixed", FleetPolicy::fixed},
-                                                       {"round-robin", FleetPolicy::round_robin},
-                                                       {"shortest-queue", FleetPolicy::shortest_queue},
-                                                       {"power-of-two", FleetPolicy::power_of_two}};
+  std::map<std::string, FleetPolicy> policies;
+  for (const FleetPolicy policy : {FleetPolicy::production, FleetPolicy::fixed, FleetPolicy::round_robin,
+                                   FleetPolicy::shortest_queue, FleetPolicy::power_of_two}) {
+    policies[name_of(policy)] = policy;
+  }
   command
       ->add_option("--policy", arguments->policy,
                    "who decides which loader makes a chunk: production, the balancer; or one to compare it with")

@@ -22,6 +22,13 @@ struct Axis {
   std::vector<std::string> values;
 };
 
+// Digits, and two dots behind them: a path may begin with two dots.
+bool is_range(const std::string& text) {
+  const size_t dots = text.find("..");
+  if (dots == std::string::npos || dots == 0) return false;
+  return text.find_first_not_of("-0123456789") == dots;
+}
+
 // "1..64": all whole numbers; "1..64+3": every third; "1..64x2": doubling.
 std::vector<std::string> range_of(const std::string& text, const std::string& whole) {
   const auto refuse = [&] {
@@ -50,7 +57,7 @@ std::vector<std::string> range_of(const std::string& text, const std::string& wh
 }
 
 std::vector<std::string> values_of(const std::string& text, const std::string& whole) {
-  if (text.find("..") != std::string::npos) return range_of(text, whole);
+  if (is_range(text)) return range_of(text, whole);
   std::vector<std::string> values;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
@@ -68,7 +75,7 @@ std::vector<Axis> axes_of(std::vector<std::string>& overrides) {
     if (equals == std::string::npos) return false;
     const std::string value = text.substr(equals + 1);
     const bool one = value.empty() || value.find_first_of("[{\"'") != std::string::npos;
-    if (one || (value.find(',') == std::string::npos && value.find("..") == std::string::npos)) return false;
+    if (one || (value.find(',') == std::string::npos && !is_range(value))) return false;
     axes.push_back({text.substr(0, equals), values_of(value, text)});
     return true;
   });
@@ -89,12 +96,14 @@ int sweep(const PlanArguments& given) {
                 "give a key several values: loader.threads=1..8 or splits.train.batch_size=128,256");
   }
   const std::vector<WhatIf> what_ifs = what_ifs_of(arguments);
-  const bool shows = !arguments.quiet && ::isatty(STDERR_FILENO) == 1;
+  const bool shows =
+      !arguments.quiet && ::isatty(STDERR_FILENO) == 1 && (arguments.json || ::isatty(STDOUT_FILENO) == 0);
   nlohmann::json all = nlohmann::json::array();
   if (!arguments.json) {
     for (const Axis& axis : axes) std::printf("%s\t", axis.key.c_str());
     std::printf("images_per_s\thalf_width_95\tstalled\twait_p99_ms\tthreads_busy\tbusiest_link\n");
   }
+  bool failed = false;
   for (size_t point = 0; point < points; ++point) {
     std::vector<std::string> overrides;
     nlohmann::json keys = nlohmann::json::object();
@@ -107,7 +116,15 @@ int sweep(const PlanArguments& given) {
       keys[axes[a].key] = value;
       row = value + "\t" + row;
     }
-    const Prediction p = predict(fleet_of(plan_input(arguments, overrides), what_ifs), {.seeds = arguments.seeds});
+    Prediction p;
+    try {
+      p = predict(fleet_of(plan_input(arguments, overrides), what_ifs), {.seeds = arguments.seeds});
+    } catch (const Error& error) {
+      // A point that cannot be says so, and the others go on; a mistake in all of them is one.
+      if (point == 0) throw;
+      p.failure = error.message();
+    }
+    failed = failed || !p.failure.empty();
     if (arguments.json) {
       all.push_back({{"keys", keys}, {"prediction", to_json(p)}});
     } else {
@@ -120,7 +137,7 @@ int sweep(const PlanArguments& given) {
   }
   if (shows) std::fputs("\r\033[K", stderr);
   if (arguments.json) std::printf("%s\n", json_text_replacing(all).c_str());
-  return 0;
+  return failed ? 1 : 0;
 }
 
 }  // namespace
@@ -128,7 +145,7 @@ int sweep(const PlanArguments& given) {
 void add_sweep(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand("sweep", "a job on a cluster for all combinations of some keys' values");
-  add_plan_arguments(*command, *arguments);
+  add_plan_arguments(*command, *arguments, true);
   command->footer(
       "An override with several values is swept: loader.threads=1..8, nodes.cpu.count=1..64x2, "
       "splits.train.batch_size=128,256");

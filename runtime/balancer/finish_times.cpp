@@ -14,6 +14,13 @@ constexpr int64_t kFewestSamples = 8;           // of a loader, before its speed
 constexpr double kSlowFactor = 3;
 constexpr double kNotSlowFactor = 2;
 
+// A number that is the same in every run.
+uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t bits = (a + 1) * 0x9e3779b97f4a7c15u ^ (b + 1) * 0xd1342543de82ef95u;
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
+  return bits ^ (bits >> 31);
+}
+
 void mean(double& of, int64_t newest) {
   const auto value = static_cast<double>(newest);
   of = of == 0 ? value : of + kNewest * (value - of);
@@ -106,8 +113,10 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
   if (stride > 1) {
     for (const LoaderState* loader : others.loaders.of_node(home)) look(*loader, 1);
   }
-  for (size_t i = stride > 1 ? stream.id() % stride : 0; i < all.size(); i += stride) {
-    if (stride == 1 || all[i]->node != home) look(*all[i], stride);
+  for (size_t first_of = 0; first_of < all.size(); first_of += stride) {
+    // One of each `stride`, by chance: machines are alike at regular distances.
+    const size_t i = stride == 1 ? first_of : first_of + mixed(stream.id(), first_of) % stride;
+    if (i < all.size() && (stride == 1 || all[i]->node != home)) look(*all[i], stride);
   }
   // They serve the node's lease streams by turns.
   supply.chunks_per_ns /= static_cast<double>(std::max(1, others.streams.waiting_on_node(home)));

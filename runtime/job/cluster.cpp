@@ -52,7 +52,7 @@ std::vector<Section<Cluster>> make_cluster_sections() {
   keys.machinery(PENSTOCK_MEMBER(program.step_spread), number(0, 5), "Standard deviation of its natural logarithm.");
 
   keys.section("faults", "What goes wrong.");
-  keys.machinery(PENSTOCK_MEMBER(faults.loader_mtbf_h), number(0, 1e9), "Mean time between two losses of one loader, in hours; 0: none is lost.");
+  keys.machinery(PENSTOCK_MEMBER(faults.loader_mtbf_h), number(0, 1e6), "Mean time between two losses of one loader, in hours; 0: none is lost.");
   keys.machinery(PENSTOCK_MEMBER(faults.restart_s), number(0, 1e7), "Until a lost loader is back, in seconds; 0: it stays away.");
   keys.machinery(PENSTOCK_MEMBER(faults.slow_share), number(0, 1), "Share of the loaders that are slower than they should be.");
   keys.machinery(PENSTOCK_MEMBER(faults.slow_speed), number(0.01, 1), "The speed of these, beside the others.");

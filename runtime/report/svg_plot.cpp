@@ -57,6 +57,7 @@ std::vector<double> decades_between(double low, double high) {
     const double tick = std::pow(10, exponent);
     if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push_back(tick);
   }
+  if (ticks.size() < 2) ticks = {low, high};
   return ticks;
 }
 

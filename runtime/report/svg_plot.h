@@ -2,7 +2,7 @@
 //
 //   const std::string svg = line_plot({.title = "Throughput", .x = "loaders", .y = "images/s"}, {series}, {{13, "knee"}});
 //
-// Colours are CSS variables (--s1 … --s5, --grid, --band), so that a page's style sheet makes them light or dark; sizes are
+// Colours are CSS variables (--s1 … --s5, --grid, --text), so that a page's style sheet makes them light or dark; sizes are
 //   the view box's, so that a plot is as wide as its place. Every point has a title, which browsers show beside the mouse.
 // Text is escaped. Plots of nothing say so.
 // Pure functions.

@@ -93,6 +93,8 @@ def test_a_sweep():
     assert result.returncode == 0 and len(lines) == 7 and lines[0].startswith("loader.threads\tsplits.train.batch_size\t"), result
     points = json.loads(penstock(*words, "--json").stdout)
     assert [point["keys"]["loader.threads"] for point in points] == ["1", "1", "2", "2", "4", "4"]
+    some = penstock("sweep", job, cluster, "--profile", profile, *MANY, "splits.train.batch_size=8,16000")
+    assert some.returncode == 1 and len(some.stdout.splitlines()) == 3 and "cannot run on this cluster" in some.stdout, some
     for bad, code in (("loader.threads=4..1", 2), ("loader.threads=2", 2), ("loader.thread=1,2", 3)):
         assert penstock("sweep", job, cluster, "--profile", profile, bad).returncode == code, bad
 

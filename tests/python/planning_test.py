@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 
 import penstock
@@ -29,6 +30,14 @@ def test_a_plan_is_the_command_s():
     assert plan.cheapest.prediction.images_per_s.mean == told["cheapest"]["prediction"]["images_per_s"]["mean"]
     assert plan.cheapest.prediction.wait_ms["p99"] >= 0 and plan.largest is None
     assert len(plan.looked_at) == len(told["looked_at"])
+
+
+def test_the_example():
+    example = os.path.join(os.environ["PENSTOCK_SOURCE"], "examples", "plan.py")
+    done = subprocess.run([sys.executable, example, job, cluster, profile, "50%"], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 3), done  # the demo photos may be too few for its steps
+    if done.returncode == 0:
+        assert "with loader 0 lost: " in done.stdout, done
 
 
 def test_a_target_out_of_reach_is_no_error():

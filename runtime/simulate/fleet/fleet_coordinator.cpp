@@ -32,9 +32,7 @@ FleetCoordinator::FleetCoordinator(FleetParts& parts)
       balancer_(options_of(parts.spec)),
       incarnations_(parts.spec.loaders.size(), 0),
       queued_(parts.spec.loaders.size(), 0),
-      draws_(parts.costs.number(8, 0)) {
-  for (LoaderId loader = 0; loader < std::ssize(parts.spec.loaders); ++loader) by_queue_.emplace(0, loader);
-}
+      draws_(parts.costs.number(8, 0)) {}
 
 void FleetCoordinator::begin() {
   tick();
@@ -63,7 +61,18 @@ void FleetCoordinator::decide(const Event& event) {
   if (over) return;
   ++decisions_;
   if (parts_.spec.policy != FleetPolicy::production) {
-    if (const auto* reserved = std::get_if<BatchBufferReserved>(&event)) give_away(*reserved);
+    if (const auto* joined = std::get_if<LoaderJoined>(&event)) {
+      const auto place = std::lower_bound(joined_.begin(), joined_.end(), joined->loader);
+      if (place == joined_.end() || *place != joined->loader) {
+        joined_.insert(place, joined->loader);
+        by_queue_.emplace(queued_[static_cast<size_t>(joined->loader)], joined->loader);
+      }
+    }
+    if (const auto* reserved = std::get_if<BatchBufferReserved>(&event)) waiting_.push_back(*reserved);
+    const auto at_first = std::count_if(parts_.spec.loaders.begin(), parts_.spec.loaders.end(),
+                                        [](const FleetLoader& loader) { return loader.joins_at == 0; });
+    if (joined_.empty() || std::ssize(joined_) < at_first) return;
+    for (const BatchBufferReserved& one : std::exchange(waiting_, {})) give_away(one);
     return;
   }
   const std::vector<Action> actions = balancer_.step(parts_.loop.now(), event);
@@ -103,20 +112,21 @@ void FleetCoordinator::give_away(const BatchBufferReserved& reserved) {
 }
 
 LoaderId FleetCoordinator::choose(ReceiverId receiver, int64_t chunk) {
-  const auto loaders = std::ssize(parts_.spec.loaders);
-  const auto at_random = [&] { return static_cast<LoaderId>(draws_.below(loaders)); };
+  const auto loaders = std::ssize(joined_);
+  const auto number = [&](int64_t n) { return joined_[static_cast<size_t>(n % loaders)]; };
+  const auto at_random = [&] { return number(draws_.below(loaders)); };
   switch (parts_.spec.policy) {
     case FleetPolicy::fixed: {
       // So many for each trainer; where there are fewer loaders than trainers, some trainers share one.
       const int64_t each = std::max<int64_t>(1, loaders / parts_.trainer_count());
-      return static_cast<LoaderId>((receiver * each + chunk % each) % loaders);
+      return number(receiver * each + chunk % each);
     }
     case FleetPolicy::shortest_queue: return by_queue_.begin()->second;
     case FleetPolicy::power_of_two: {
       const LoaderId one = at_random(), other = at_random();
       return queued_[static_cast<size_t>(one)] <= queued_[static_cast<size_t>(other)] ? one : other;
     }
-    default: return static_cast<LoaderId>(grants_ % loaders);
+    default: return number(grants_);
   }
 }
 

@@ -55,6 +55,8 @@ class FleetCoordinator {
   std::vector<uint32_t> incarnations_;  // that joined, by loader; 0: none, or lost
   int64_t decisions_ = 0;
   int64_t grants_ = 0;
+  std::vector<LoaderId> joined_;                     // of those policies, as the next
+  std::vector<BatchBufferReserved> waiting_;         // for the loaders that are there from the beginning
   std::vector<int64_t> queued_;                      // by loader: leases that are not made; of those policies
   std::set<std::pair<int64_t, LoaderId>> by_queue_;  // the same, shortest first
   SeededRandom draws_;

@@ -66,6 +66,11 @@ void FleetLinks::watch() {
       const uint32_t lease = connection.chunks.front().lease;
       connection.chunks.pop_front();
       message(connection.way.from_node, connection.way.to_node, [this, lease] { on_arrived_(lease); });
+      while (!connection.chunks.empty() && goes_on_ && !goes_on_(connection.chunks.front().lease)) {
+        const uint32_t lost = connection.chunks.front().lease;
+        connection.chunks.pop_front();
+        on_lost_(lost);
+      }
       if (connection.chunks.empty()) {
         connections_.erase(name);  // of so many pairs few have something under way
       } else {

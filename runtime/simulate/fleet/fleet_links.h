@@ -6,7 +6,8 @@
 //
 // What travels within a node costs overhead.local_message_ns, and its chunks stay where they are (shared memory). Between
 //   nodes chunks of one loader to one receiver go one after the other, as over their connection; connections share the
-//   NICs and uplinks fairly (fair_network.h). Messages do not wait behind chunks.
+//   NICs and uplinks fairly (fair_network.h). Messages do not wait behind chunks. What is
+//   under way when its loader dies, or is stopped, still arrives.
 // Thread-safety: none. Ownership: the loop must outlive it, and what is passed to message() lives in the loop.
 #pragma once
 
@@ -31,6 +32,9 @@ class FleetLinks {
 
   void on_sent(Call call) { on_sent_ = std::move(call); }  // its sender has its chunk buffer back; other nodes only
   void on_arrived(Call call) { on_arrived_ = std::move(call); }
+  // Asked before a chunk that waited for its connection begins: its sender may have died. What does not go on is lost.
+  void goes_on(std::function<bool(uint32_t lease)> asks) { goes_on_ = std::move(asks); }
+  void on_lost(Call call) { on_lost_ = std::move(call); }
 
   Nanoseconds latency_ns(int from, int to) const {
     if (from == to) return spec_.overhead.local_message_ns;
@@ -76,6 +80,8 @@ class FleetLinks {
   int64_t bytes_ = 0;
   Call on_sent_;
   Call on_arrived_;
+  Call on_lost_;
+  std::function<bool(uint32_t lease)> goes_on_;
 };
 
 }  // namespace penstock

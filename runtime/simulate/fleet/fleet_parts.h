@@ -1,7 +1,7 @@
 // What the models of a simulated fleet share: the loop, the ways, the leases under way, and each other.
 //
-// A lease is known by its place in `leases`, from the grant until nobody speaks of it any more: its loader's way (until
-//   its chunk buffer is back) and its chunk's way (until the coordinator heard that it was accepted) each hold it.
+// A lease is known by its place in `leases`, until nobody speaks of it any more: the loader holds it until its chunk buffer
+//   is back, the word of its result until the coordinator has it, and the chunk until it is accepted or dropped.
 // Thread-safety: none. Ownership: of all models; FleetWorld has it.
 #pragma once
 
@@ -42,7 +42,8 @@ struct FleetLease {
   Nanoseconds came_at = 0;  // to its loader
   Nanoseconds begun_at = 0;
   Nanoseconds sent_at = 0;
-  Nanoseconds busy_ns = 0;
+  Nanoseconds busy_ns = 0;                // of whoever made its samples, added
+  Nanoseconds thread_ns = 0;              // of these, threads
   int64_t bytes = 0;                      // encoded
   std::vector<Nanoseconds> read_at = {};  // when each sample's bytes are there; empty: at once
 };
@@ -136,7 +137,8 @@ struct FleetParts {
   // The data set's sample in that row of the chunk.
   int64_t index_of(const LeaseKey& lease, ReceiverId receiver, int32_t row) const {
     const int64_t in_replica = lease.step * spec.batch_size + int64_t{lease.chunk} * chunk_samples + row;
-    return plan->at(in_replica * trainer_count() + receiver).index;
+    const int64_t replicas = trainer_count() / spec.ranks_per_replica;
+    return plan->at(in_replica * replicas + receiver / spec.ranks_per_replica).index;
   }
 };
 

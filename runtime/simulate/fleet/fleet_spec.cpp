@@ -41,6 +41,8 @@ void FleetSpec::check() const {
   }
   require(dataset_size > 0 && batch_size > 0, "dataset_size and batch_size are above 0");
   require(epochs >= 1 && steps >= 0 && chunk_samples >= 0, "epochs, steps or chunk_samples are too few");
+  require(ranks_per_replica >= 1 && std::ssize(trainers) % ranks_per_replica == 0,
+          "ranks_per_replica divides the number of trainers");
   require(prefetch >= 1 && hold >= 0, "prefetch is at least 1, and hold 0");
   require(samples.payload_bytes >= 0 && samples.ns_per_byte >= 0, "a sample has a negative size or cost");
   require(samples.known_bytes.empty() || std::ssize(samples.known_bytes) == dataset_size,

@@ -5,7 +5,7 @@
 //   spec.trainers = {{.node = 0, .step_ns = Distribution::constant(200 * kMillisecond)}};
 //   spec.loaders = {{.node = 1, .threads = 8}, {.node = 1, .threads = 8}};
 //   spec.samples.work_ns = Distribution::lognormal(8e6, 0.4);
-//   const FleetResult result = simulate_fleet(spec, seed);    // fleet_world.h
+//   const FleetResult result = simulate_fleet(spec, {.seed = 1});    // fleet_world.h
 //
 // Every time is in nanoseconds, every size in bytes, every speed in millionths (speed_profile.h). What the program
 //   does itself (chunks, batch buffers, quotas, deadlines, hedges) is not described here: the production balancer and
@@ -71,7 +71,8 @@ struct SampleModel {
   bool sizes_known = false;                                // loaders can tell encoded sizes beforehand
 };
 
-// Where encoded samples come from; as a queue of its own for each node, or one that all share.
+// Where encoded samples come from; as a queue of its own for each node, or one that all share. Reads are served in the order
+// in which leases come, so one that has to wait for a place among `reads_ahead` holds up those behind it.
 struct StorageModel {
   double bytes_per_s = 0;                               // 0: it costs nothing
   double reads_per_s = 0;                               // 0: no limit
@@ -103,6 +104,11 @@ enum class FleetPolicy : uint8_t {
   power_of_two,    // the one of two, drawn by chance, with fewer leases
 };
 
+constexpr const char* name_of(FleetPolicy policy) {
+  constexpr const char* names[] = {"production", "fixed", "round-robin", "shortest-queue", "power-of-two"};
+  return names[static_cast<size_t>(policy)];
+}
+
 // What goes wrong by chance, drawn for each loader from the seed; besides what FleetLoader says.
 struct FaultModel {
   double loader_mtbf_s = 0;  // mean time from a loader's start until it is lost; 0: none is
@@ -131,7 +137,8 @@ struct FleetSpec {
   int64_t chunk_samples = 0;  // 0: as the coordinator chooses
   int prefetch = 2;
   int hold = 2;
-  bool barrier = true;  // after each step the trainers wait for each other (a gradient is exchanged)
+  int ranks_per_replica = 1;  // so many trainers after each other get the same samples
+  bool barrier = true;        // after each step the trainers wait for each other (a gradient is exchanged)
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   BalancerOptions balancer;
   FleetPolicy policy = FleetPolicy::production;

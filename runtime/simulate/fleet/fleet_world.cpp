@@ -26,7 +26,7 @@ class FleetWorld {
     parts_.spans = options.spans;
     parts_.balancer_log = options.balancer_log;
     plan_spec_ = {.dataset_size = spec.dataset_size,
-                  .num_replicas = std::ssize(spec.trainers),
+                  .num_replicas = std::ssize(spec.trainers) / spec.ranks_per_replica,
                   .batch_size = spec.batch_size,
                   .shuffle = spec.shuffle,
                   .seed = options.seed,
@@ -45,6 +45,16 @@ class FleetWorld {
     for (size_t i = 0; i < spec.trainers.size(); ++i) parts_.trainers.emplace_back(parts_, static_cast<ReceiverId>(i));
     parts_.links.on_sent(
         [this](uint32_t lease) { parts_.loaders[static_cast<size_t>(parts_.leases[lease].loader)].returned(lease); });
+    parts_.links.goes_on([this](uint32_t lease) {
+      return parts_.loaders[static_cast<size_t>(parts_.leases[lease].loader)].has(parts_.leases[lease]);
+    });
+    parts_.links.on_lost([this](uint32_t place) {
+      FleetLease& lease = parts_.leases[place];
+      parts_.chunks_on_their_way.leave(parts_.loop.now(), lease.sent_at);
+      lease.place = FleetLease::Place::nowhere;
+      parts_.leases.drop(place);  // the chunk's
+      parts_.leases.drop(place);  // and its loader's, which is gone
+    });
     parts_.links.on_arrived([this](uint32_t lease) {
       parts_.trainers[static_cast<size_t>(parts_.leases[lease].receiver)].chunk_came(lease);
     });
@@ -152,7 +162,7 @@ class FleetWorld {
             "this is a defect of penstock; please report it with the command and its seed");
       }
     }
-    result_.images = result_.batches * spec_.batch_size;
+    result_.images = result_.batches * spec_.batch_size / spec_.ranks_per_replica;
     result_.log = parts_.log.hash();
     const double seconds = as_seconds(now);
     if (seconds > 0) {
@@ -164,6 +174,7 @@ class FleetWorld {
         elapsed_s += its;
       }
       if (elapsed_s > 0) result_.stalled = waited_s / elapsed_s;
+      result_.images_per_s /= spec_.ranks_per_replica;  // an image counts once, as in a report
     }
     const auto figures = parts_.coordinator->balancer().figures();
     for (const auto& [loader, its] : figures) {

@@ -47,7 +47,7 @@ struct FleetResult {
   Nanoseconds took_ns = 0;  // from the first next() until the last step was done
   int64_t images = 0;
   int64_t batches = 0;
-  // As in a job's report: of each trainer from its first next() to its last batch, added; a job of one long step has none.
+  // As in a job's report: of each trainer from its first next() to its last batch, added.
   double images_per_s = 0;
   double stalled = 0;  // share of the time for which programs wait for batches
   Histogram waits;     // of each next()

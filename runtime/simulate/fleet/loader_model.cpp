@@ -9,15 +9,19 @@
 
 namespace penstock {
 
+namespace {
+
+// As loader.cpp has it: four times the delay to the coordinator, where that is another machine.
+LeasesInTransit in_transit_of(const FleetParts& parts, const FleetLoader& spec) {
+  const int home = parts.node_of_coordinator();
+  const int32_t most = spec.chunk_buffers > 0 ? spec.chunk_buffers : usual_chunk_buffers(spec.threads);
+  return {spec.node == home ? 0 : 4 * parts.links.latency_ns(spec.node, home), spec.threads, most};
+}
+
+}  // namespace
+
 LoaderModel::LoaderModel(FleetParts& parts, LoaderId id)
-    : parts_(parts),
-      id_(id),
-      in_transit_(parts.spec.loaders[static_cast<size_t>(id)].node == parts.node_of_coordinator()
-                      ? 0
-                      : 4 * parts.links.latency_ns(parts.spec.loaders[static_cast<size_t>(id)].node,
-                                                   parts.node_of_coordinator()),
-                  parts.spec.loaders[static_cast<size_t>(id)].threads,
-                  usual_chunk_buffers(parts.spec.loaders[static_cast<size_t>(id)].threads)) {}
+    : parts_(parts), id_(id), in_transit_(in_transit_of(parts, parts.spec.loaders[static_cast<size_t>(id)])) {}
 
 void LoaderModel::begin() {
   speed_ = spec().speed;
@@ -29,7 +33,14 @@ void LoaderModel::begin() {
   if (spec().comes_back_at) parts_.loop.at(*spec().comes_back_at, [this] { join(); });
 }
 
+void LoaderModel::join_at(Nanoseconds when) {
+  parts_.loop.at(when, [this, deaths = deaths_] {
+    if (deaths == deaths_) join();
+  });
+}
+
 void LoaderModel::join() {
+  if (alive_) return;
   alive_ = true;
   ++incarnation_;
   ahead_ = 0;
@@ -59,6 +70,7 @@ void LoaderModel::draw_a_fault() {
 }
 
 void LoaderModel::die(uint32_t incarnation, std::optional<Nanoseconds> seen_after_ns) {
+  ++deaths_;
   if (!alive_) return;
   parts_.log.note(parts_.loop.now(), "die", id_, incarnation);
   alive_ = false;
@@ -92,7 +104,7 @@ void LoaderModel::given_up(uint32_t incarnation) {
   ++incarnation_;  // nothing that it says now is of the next one, which begins when its threads are idle
   alive_ = false;
   if (idle_at == kNever) return;
-  parts_.loop.at(idle_at, [this] { join(); });
+  join_at(idle_at);
 }
 
 bool LoaderModel::postponed(Nanoseconds& until) const {
@@ -162,15 +174,19 @@ void LoaderModel::begin_lease(uint32_t place) {
     const int64_t bytes = parts_.costs.bytes(index);
     const int64_t making = (index * 131 + parts_.epoch) * 31 + lease.key.generation;
     const Nanoseconds there = lease.read_at.empty() ? lease.begun_at : lease.read_at[static_cast<size_t>(row)];
+    // A thread that takes a sample waits for its bytes, and is busy meanwhile.
     const bool by_gpu = spec().gpus > 0 && gpus_.first_free() <= threads_.first_free();
+    const Nanoseconds taken = std::max(lease.begun_at, by_gpu ? gpus_.first_free() : threads_.first_free());
     const Service one = by_gpu ? gpus_.serve(there, spec().gpu_sample_ns, speed_)
                                : threads_.serve(there, parts_.costs.work_ns(index, making), speed_);
     lease.bytes += bytes;
-    if (one.end != kNever) lease.busy_ns += one.end - one.begin;
+    if (one.end != kNever) {
+      lease.busy_ns += one.end - taken;
+      lease.thread_ns += by_gpu ? 0 : one.end - taken;
+    }
     end = std::max(end, one.end);
   }
   if (end == kNever) return;  // it is stopped for good, and found out by its silence
-  busy_ns_ += lease.busy_ns;
   parts_.loop.at(end, [this, place] { made(place); });
 }
 
@@ -208,6 +224,7 @@ void LoaderModel::made(uint32_t place) {
   lease.place = FleetLease::Place::nowhere;
   in_hand_.erase(std::find(in_hand_.begin(), in_hand_.end(), place));
   ++chunks_;
+  busy_ns_ += lease.thread_ns;
   const Nanoseconds sent = event_loop_.serve(now, parts_.spec.overhead.loader_chunk_ns, speed_).end;
   if (sent <= now) {
     send(place);

@@ -42,6 +42,7 @@ class LoaderModel {
 
  private:
   void join();
+  void join_at(Nanoseconds when);  // unless it dies before
   void die(uint32_t incarnation, std::optional<Nanoseconds> seen_after_ns);
   void draw_a_fault();
   void beat(uint32_t incarnation);
@@ -71,6 +72,7 @@ class LoaderModel {
   Nanoseconds begins_at_ = kNever;  // an event is there for it
   bool alive_ = false;
   uint32_t incarnation_ = 0;
+  uint32_t deaths_ = 0;
   Nanoseconds busy_ns_ = 0;
   int64_t chunks_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "runtime/base/error.h"
 
@@ -55,6 +56,19 @@ SpeedProfile SpeedProfile::times(double factor) const {
   std::vector<Change> changes = changes_;
   for (Change& change : changes) {
     change.speed = static_cast<int64_t>(static_cast<double>(change.speed) * factor + 0.5);
+  }
+  return SpeedProfile(std::move(changes));
+}
+
+SpeedProfile SpeedProfile::during(Nanoseconds begin, Nanoseconds end, double factor) const {
+  std::map<Nanoseconds, int64_t> speeds;
+  for (const Change& change : changes_) speeds[change.at] = change.speed;
+  speeds.emplace(begin, at(begin));
+  if (end != kNever) speeds.emplace(end, at(end));
+  std::vector<Change> changes;
+  for (const auto& [when, speed] : speeds) {
+    const bool within = when >= begin && when < end;
+    changes.push_back({when, within ? static_cast<int64_t>(static_cast<double>(speed) * factor + 0.5) : speed});
   }
   return SpeedProfile(std::move(changes));
 }

@@ -36,6 +36,8 @@ class SpeedProfile {
   Nanoseconds finish(Nanoseconds begin, Nanoseconds work) const;
   int64_t at(Nanoseconds when) const;
   SpeedProfile times(double factor) const;
+  // The same, but from one time until the other so many times as fast; kNever: for good.
+  SpeedProfile during(Nanoseconds begin, Nanoseconds end, double factor) const;
   // The work that is done from one time to the other.
   Nanoseconds work(Nanoseconds begin, Nanoseconds end) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace penstock {
 
@@ -18,37 +19,59 @@ Bounds bounds_of(const FleetSpec& spec) {
       threads += loader.threads * speed;
       if (loader.gpus > 0) gpus += loader.gpus * speed * 1e9 / static_cast<double>(loader.gpu_sample_ns);
     }
-    add(gpus > 0 ? "the loaders' threads and GPUs" : "the loaders' threads", threads / work_s + gpus);
+    add(gpus > 0 ? "the loaders' threads and GPUs" : "the loaders' threads",
+        (threads / work_s + gpus) / spec.ranks_per_replica);
   }
 
   double slowest_step_s = 0;
   for (const FleetTrainer& trainer : spec.trainers)
     slowest_step_s = std::max(slowest_step_s, trainer.step_ns.mean() * 1e-9);
   const auto trainers = static_cast<double>(spec.trainers.size());
-  if (slowest_step_s > 0) add("the training program", trainers * static_cast<double>(spec.batch_size) / slowest_step_s);
+  if (slowest_step_s > 0)
+    add("the training program",
+        trainers * static_cast<double>(spec.batch_size) / slowest_step_s / spec.ranks_per_replica);
 
   const double receiver_s = spec.overhead.receiver_ns_per_byte * static_cast<double>(spec.samples.payload_bytes) * 1e-9;
-  if (receiver_s > 0) add("the receivers", trainers / receiver_s);
+  if (receiver_s > 0) add("the receivers", trainers / receiver_s / spec.ranks_per_replica);
 
-  // What has to cross: all that the trainers of a node take, if none of its own loaders makes it.
-  std::map<int, double> takes, threads_at;
-  double threads = 0;
-  for (const FleetTrainer& trainer : spec.trainers) takes[trainer.node] += 1 / trainers;
-  for (const FleetLoader& loader : spec.loaders) threads_at[loader.node] += loader.threads, threads += loader.threads;
+  // What has to cross into or out of a machine, or a rack: what its trainers take and its own loaders do not make.
   const auto payload = static_cast<double>(spec.samples.payload_bytes);
-  double in = 0, out = 0;
-  for (const auto& [node, share] : takes) {
-    const double crosses = std::max(0.0, share - threads_at[node] / threads);
-    const double capacity = spec.nodes[static_cast<size_t>(node)].bytes_per_s;
-    if (capacity > 0 && crosses > 0) in = std::max(in, crosses * payload / capacity);
+  double threads = 0;
+  for (const FleetLoader& loader : spec.loaders) threads += loader.threads;
+  struct Shares {
+    double takes = 0;
+    double makes = 0;
+    double bytes_per_s = 0;  // each way; 0: no limit
+  };
+  const auto crossing = [&](const auto& place_of, const std::string& in_name, const std::string& out_name) {
+    std::map<int, Shares> places;
+    for (size_t node = 0; node < spec.nodes.size(); ++node) {
+      const auto [place, bytes_per_s] = place_of(static_cast<int>(node));
+      places[place].bytes_per_s = bytes_per_s;
+    }
+    for (const FleetTrainer& trainer : spec.trainers) places[place_of(trainer.node).first].takes += 1 / trainers;
+    for (const FleetLoader& loader : spec.loaders)
+      places[place_of(loader.node).first].makes += loader.threads / threads;
+    double in = 0, out = 0;
+    for (const auto& [place, its] : places) {
+      if (its.bytes_per_s <= 0) continue;
+      in = std::max(in, (its.takes - its.makes) * payload / its.bytes_per_s);
+      out = std::max(out, (its.makes - its.takes) * payload / its.bytes_per_s);
+    }
+    // An image goes to each rank of a replica, and counts once.
+    if (in > 0) add(in_name, 1 / in / spec.ranks_per_replica);
+    if (out > 0) add(out_name, 1 / out / spec.ranks_per_replica);
+  };
+  crossing([&](int node) { return std::pair(node, spec.nodes[static_cast<size_t>(node)].bytes_per_s); },
+           "the NICs of machines that train", "the NICs of machines that load");
+  if (!spec.racks.empty()) {
+    crossing(
+        [&](int node) {
+          const int rack = spec.nodes[static_cast<size_t>(node)].rack;
+          return std::pair(rack, spec.racks[static_cast<size_t>(rack)].bytes_per_s);
+        },
+        "the uplinks of racks that train", "the uplinks of racks that load");
   }
-  for (const auto& [node, its] : threads_at) {
-    const double crosses = std::max(0.0, its / threads - takes[node]);
-    const double capacity = spec.nodes[static_cast<size_t>(node)].bytes_per_s;
-    if (capacity > 0 && crosses > 0) out = std::max(out, crosses * payload / capacity);
-  }
-  if (in > 0) add("the NICs of machines that train", 1 / in);
-  if (out > 0) add("the NICs of machines that load", 1 / out);
 
   const StorageModel& storage = spec.storage;
   std::map<int, bool> nodes_with_loaders;

@@ -60,18 +60,13 @@ void apply(FleetSpec& spec, const WhatIf& what) {
   const Nanoseconds at = from_seconds(what.at_s);
   const Nanoseconds until = what.lasts_s > 0 ? at + from_seconds(what.lasts_s) : kNever;
   const auto index = static_cast<size_t>(what.which);
-  const auto change_speed = [&](FleetLoader& loader, double factor) {
-    const int64_t usual = loader.speed.at(0);
-    std::vector<SpeedProfile::Change> changes{{0, usual}};
-    const auto slow = static_cast<int64_t>(std::llround(static_cast<double>(usual) * factor));
-    if (at == 0) changes.clear();
-    changes.push_back({at, slow});
-    if (until != kNever) changes.push_back({until, usual});
-    loader.speed = SpeedProfile(changes);
-  };
   switch (what.kind) {
-    case WhatIf::Kind::slow: change_speed(spec.loaders[index], what.factor); break;
-    case WhatIf::Kind::stop: change_speed(spec.loaders[index], 0); break;
+    case WhatIf::Kind::slow:
+    case WhatIf::Kind::stop: {
+      FleetLoader& loader = spec.loaders[index];
+      loader.speed = loader.speed.during(at, until, what.kind == WhatIf::Kind::stop ? 0 : what.factor);
+      break;
+    }
     case WhatIf::Kind::kill:
       spec.loaders[index].dies_at = at;
       spec.loaders[index].seen_after_ns = 2 * kMillisecond;
@@ -143,6 +138,10 @@ WhatIf parse_what_if(const std::string& text) {
   }
   const bool wants_factor =
       what.kind == WhatIf::Kind::slow || what.kind == WhatIf::Kind::nic || what.kind == WhatIf::Kind::tail;
+  const bool has_time = what.kind != WhatIf::Kind::nic && what.kind != WhatIf::Kind::tail;
+  constexpr double kLongest_s = 1e9;
+  if ((!has_time && (what.at_s != 0 || what.lasts_s != 0)) || what.at_s > kLongest_s || what.lasts_s > kLongest_s)
+    refuse();
   if (factor_given != wants_factor || what.which < 0 || !(what.at_s >= 0) || !(what.lasts_s >= 0) ||
       !(what.factor > 0) || what.factor > 1000)
     refuse();
@@ -208,6 +207,8 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
     spec.storage.reads_ahead = std::max(1, job.loader.read_ahead);
   }
   spec.overhead = profile.overhead;
+  // What a profile has of steps goes from a batch to the next question, and holds it already.
+  if (cluster.program.step_ms == 0) spec.overhead.hand_over_ns = 0;
   spec.faults.loader_mtbf_s = cluster.faults.loader_mtbf_h * 3600;
   spec.faults.restart_s = cluster.faults.restart_s;
   spec.faults.slow_share = cluster.faults.slow_share;
@@ -218,18 +219,32 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
   spec.shuffle = split->second.sampler.shuffle;
   spec.epochs = input.epochs;
   spec.steps = input.steps;
-  spec.warmup_steps = input.warmup_steps;
+  spec.warmup_steps = std::max<int64_t>(0, input.warmup_steps);
   spec.chunk_samples = job.loader.chunk_samples;
   spec.prefetch = job.loader.prefetch;
   spec.hold = job.trainer.hold;
   spec.barrier = input.barrier;
   spec.heartbeat_ns = from_seconds(job.balancer.heartbeat_s);
   spec.balancer = balancer_options(job.balancer);
-  const int64_t global_batch = spec.batch_size * std::ssize(spec.trainers);
+  spec.ranks_per_replica = job.roles.ranks_per_replica;
+  if (std::ssize(spec.trainers) % spec.ranks_per_replica != 0) {
+    impossible("roles.ranks_per_replica is " + std::to_string(spec.ranks_per_replica) + ", and there are " +
+                   std::to_string(spec.trainers.size()) + " trainers",
+               "give a number that divides them");
+  }
+  const int64_t global_batch = spec.batch_size * std::ssize(spec.trainers) / spec.ranks_per_replica;
   if (spec.dataset_size < global_batch) {
     impossible("the data set has " + std::to_string(spec.dataset_size) + " samples, and a step of all trainers takes " +
                    std::to_string(global_batch),
                "lower splits." + input.split + ".batch_size or the number of trainers");
+  }
+  const int64_t steps =
+      spec.steps > 0 ? std::min(spec.steps, spec.dataset_size / global_batch) : spec.dataset_size / global_batch;
+  if (spec.epochs == 1 && spec.warmup_steps >= steps) {
+    throw Error(ErrorKind::usage,
+                "the job has " + std::to_string(steps) + " steps, and " + std::to_string(spec.warmup_steps) +
+                    " are to count for nothing",
+                "lower --warmup-steps, or give more --epochs or --samples");
   }
   for (const WhatIf& what : what_ifs) apply(spec, what);
   return spec;

@@ -26,8 +26,9 @@ struct PlanInput {
   Profile profile;
   int64_t samples = 0;  // of the data set; 0: as many as where the profile comes from
   int64_t epochs = 1;
-  int64_t steps = 0;         // of each epoch, at most; 0: all
-  int64_t warmup_steps = 0;  // of the first epoch, that count for nothing
+  int64_t steps = 0;  // of each epoch, at most; 0: all
+  // Of the first epoch, that count for nothing; -1: none where a job is simulated, a tenth where a fleet is planned.
+  int64_t warmup_steps = -1;
   bool barrier = true;
 };
 

@@ -122,12 +122,18 @@ std::string loaders_and_batch(const PlanInput& input, const FleetChoice& best) {
       (best.kind.empty() ? choice.beside : choice.machines) = count;
       PlanInput changed = with_choice(input, choice);
       changed.job.splits.at(input.split).batch_size = size;
-      FleetSpec spec = fleet_of(changed);
-      // A program takes as long for an image, so a step is as much shorter or longer.
-      for (FleetTrainer& trainer : spec.trainers)
-        trainer.step_ns = trainer.step_ns.times(static_cast<double>(size) / static_cast<double>(batch));
-      const double rate =
-          spec.dataset_size >= size * std::ssize(spec.trainers) ? predict(spec, {.seeds = 2}).images_per_s.mean : 0;
+      const int64_t samples = input.samples > 0 ? input.samples : input.profile.dataset_size;
+      changed.steps = std::min(changed.steps, samples / std::max<int64_t>(1, size * input.cluster.trainers()));
+      changed.warmup_steps = std::min(changed.warmup_steps, changed.steps / 10);
+      double rate = 0;
+      if (changed.steps > 0) {
+        FleetSpec spec = fleet_of(changed);
+        // A program takes as long for an image, so a step is as much shorter or longer.
+        for (FleetTrainer& trainer : spec.trainers) {
+          trainer.step_ns = trainer.step_ns.times(static_cast<double>(size) / static_cast<double>(batch));
+        }
+        rate = predict(spec, {.seeds = 2}).images_per_s.mean;
+      }
       map.values.back().push_back(std::round(rate));
       map.titles.back().push_back(choice.name() + ", batches of " + std::to_string(size) + ": " +
                                   printed("%.0f", rate) + " images/s");
@@ -195,6 +201,7 @@ std::string longest_step(const PlanInput& input, const FleetChoice& best) {
 }
 
 std::string measured() {
+  if (kValidatedPoints.empty()) return {};
   PlotSeries points{.name = "points", .points = {}, .line = false}, equal{.name = "equal", .points = {}, .dots = false};
   double most = 0;
   for (const ValidatedPoint& point : kValidatedPoints) {
@@ -245,7 +252,8 @@ std::string trust_line(const FleetChoice& choice, const PlanInput& input) {
   return text;
 }
 
-std::string plan_page(const FleetPlan& plan, const PlanInput& input, const std::string& command) {
+std::string plan_page(const FleetPlan& plan, const PlanInput& given, const std::string& command) {
+  const PlanInput input = with_steps(given);
   const std::string& currency = input.cluster.currency;
   const FleetChoice* const best = plan.cheapest ? &*plan.cheapest : plan.largest ? &*plan.largest : nullptr;
   std::string page =

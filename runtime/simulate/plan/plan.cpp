@@ -26,7 +26,7 @@ PlanInput with_key(PlanInput input, const Key& key) {
   const auto& [kind_wanted, beside, machines] = key;
   for (auto& [name, kind] : input.cluster.nodes) {
     if (kind.trainers > 0) {
-      kind.loaders = beside;
+      kind.loaders = std::min(beside, loaders_on(kind, input.job.loader.threads));
     } else {
       kind.loaders = loaders_on(kind, input.job.loader.threads);
       kind.count = name == kind_wanted ? machines : 0;
@@ -38,9 +38,7 @@ PlanInput with_key(PlanInput input, const Key& key) {
 class Search {
  public:
   Search(const PlanInput& input, const PlanTarget& target, const PlanOptions& options)
-      : input_(input), options_(options) {
-    if (input_.steps == 0) input_.steps = kSteps;
-    if (input_.warmup_steps == 0) input_.warmup_steps = std::min(kWarmup, input_.steps / 5);
+      : input_(with_steps(input)), options_(options) {
     plan_.target = target;
     for (const auto& [name, kind] : input.cluster.nodes) {
       if (kind.trainers > 0 && kind.count > 0)
@@ -118,27 +116,43 @@ class Search {
 
   // The least number of the family that reaches the target, between 1 and `most`.
   std::optional<FleetChoice> least(const Family& family, int most) {
-    if (most < 1 || !look_at(key_of(family, most), options_.screening_seeds).reaches) return std::nullopt;
-    int too_few = 0, enough = 1;
-    while (enough < most && !look_at(key_of(family, enough), options_.screening_seeds).reaches) {
-      too_few = enough;
-      enough = std::min(most, 2 * enough);
-    }
-    while (enough - too_few > 1) {
-      const int middle = (too_few + enough) / 2;
-      (look_at(key_of(family, middle), options_.screening_seeds).reaches ? enough : too_few) = middle;
-    }
+    if (most < 1) return std::nullopt;
+    const auto reaches = [&](int n, int64_t seeds) { return look_at(key_of(family, n), seeds).reaches; };
+    if (!reaches(most, options_.screening_seeds) && !reaches(most, options_.seeds)) return std::nullopt;
+    int enough = first_that(1, most, [&](int n) { return reaches(n, options_.screening_seeds); });
     // With all seeds, as the few may have been lucky.
-    while (enough <= most && !look_at(key_of(family, enough), options_.seeds).reaches) ++enough;
-    if (enough > most) return std::nullopt;
+    if (!reaches(enough, options_.seeds)) {
+      enough = first_that(enough + 1, most, [&](int n) { return reaches(n, options_.seeds); });
+    }
+    if (enough > most || !reaches(enough, options_.seeds)) return std::nullopt;
     return look_at(key_of(family, enough), options_.seeds);
+  }
+
+  // The least of `first` to `most` that is good, where all behind a good one are; by doubling steps, then by halving them.
+  // `most` where none before it is.
+  template <class Good>
+  static int first_that(int first, int most, const Good& good) {
+    int bad = first - 1, found = std::min(first, most);
+    for (int step = 1; found < most && !good(found); step *= 2) {
+      bad = found;
+      found = std::min(most, found + step);
+    }
+    while (found - bad > 1) {
+      const int middle = bad + (found - bad) / 2;
+      (good(middle) ? found : bad) = middle;
+    }
+    return found;
   }
 
   // The programs with as many loaders as there are room and machines for, and links and disks that cost nothing.
   void set_target() {
-    PlanInput input = input_;
-    FleetSpec spec = fleet_of(with_key(input_, {kinds_.empty() ? "" : kinds_.front(), std::max(1, most_beside_),
-                                                kinds_.empty() ? 0 : input_.cluster.nodes.at(kinds_.front()).count}));
+    const std::string kind = kinds_.empty() ? "" : kinds_.front();
+    PlanInput input = with_key(input_, {kind, most_beside_, kind.empty() ? 0 : input_.cluster.nodes.at(kind).count});
+    for (auto& [name, node] : input.cluster.nodes) {
+      if (node.trainers > 0 && kind.empty() && most_beside_ == 0)
+        node.loaders = 1;  // that has no core, and needs none here
+    }
+    FleetSpec spec = fleet_of(input);
     for (FleetNode& node : spec.nodes) node.bytes_per_s = 0;
     spec.racks.clear();
     spec.storage = {};
@@ -147,11 +161,24 @@ class Search {
     if (options_.progress) options_.progress("the programs, were data always there");
     const Prediction ideal = predict(spec, {.seeds = options_.screening_seeds, .threads = options_.threads});
     ideal_images_per_s_ = ideal.images_per_s.mean;
+    if (!ideal.failure.empty() || !(ideal_images_per_s_ > 0)) {
+      throw Error(ErrorKind::config,
+                  "this job cannot be planned: " + (ideal.failure.empty() ? "no step of it counts" : ideal.failure),
+                  "give it more samples or steps");
+    }
     plan_.wanted_images_per_s =
         plan_.target.images_per_s > 0 ? plan_.target.images_per_s : (1 - plan_.target.lost) * ideal_images_per_s_;
   }
 
   void find_safe(const std::vector<FleetChoice>& reaching) {
+    // Where all cores beside the trainers are needed, a machine besides.
+    const bool all_beside = std::any_of(reaching.begin(), reaching.end(), [this](const FleetChoice& choice) {
+      return choice.kind.empty() && choice.beside == most_beside_;
+    });
+    for (const std::string& kind : all_beside ? kinds_ : std::vector<std::string>()) {
+      const FleetChoice& more = look_at({kind, most_beside_, 1}, options_.seeds);
+      if (more.reaches && (!plan_.safe || more.price_per_hour < plan_.safe->price_per_hour)) plan_.safe = more;
+    }
     for (const FleetChoice& choice : reaching) {
       const Family family{choice.kind, choice.beside};
       const int n = choice.kind.empty() ? choice.beside : choice.machines;
@@ -249,6 +276,19 @@ std::string FleetChoice::name() const {
     text += (text.empty() ? "" : " and ") + number_of(machines, "machine") + " of kind " + kind;
   }
   return text.empty() ? "no loader" : text;
+}
+
+PlanInput with_steps(PlanInput input) {
+  const auto split = input.job.splits.find(input.split);
+  const int64_t samples = input.samples > 0 ? input.samples : input.profile.dataset_size;
+  const int64_t batch = split == input.job.splits.end() ? 1 : split->second.batch_size;
+  const int64_t global =
+      std::max<int64_t>(1, batch * input.cluster.trainers() / std::max(1, input.job.roles.ranks_per_replica));
+  if (input.steps == 0) input.steps = kSteps;
+  input.steps = std::max<int64_t>(1, std::min(input.steps, samples / global));
+  if (input.warmup_steps < 0)
+    input.warmup_steps = input.steps < 3 ? 0 : std::clamp<int64_t>(input.steps / 10, 1, kWarmup);
+  return input;
 }
 
 PlanInput with_choice(const PlanInput& input, const FleetChoice& choice) {

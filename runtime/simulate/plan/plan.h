@@ -67,6 +67,8 @@ struct PlanOptions {
   std::function<void(const std::string& what)> progress;
 };
 
+// The input with as many steps as a plan simulates, where it says no number.
+PlanInput with_steps(PlanInput input);
 // The input with a choice's loaders in place of the cluster's.
 PlanInput with_choice(const PlanInput& input, const FleetChoice& choice);
 

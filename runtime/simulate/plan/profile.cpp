@@ -28,7 +28,7 @@ constexpr Nanoseconds kHandOver = 100'000;
 
 [[noreturn]] void unreadable(const std::string& name, const std::string& why) {
   throw Error(ErrorKind::runtime, "cannot read the profile '" + name + "': " + why,
-              "`penstock profile JOB > FILE` makes one, and so does `penstock run --profile FILE`");
+              "`penstock profile JOB -o FILE` makes one, and so does `penstock run --profile FILE`");
 }
 
 // The parts of one file, read and written by the same list, so that they cannot drift apart.

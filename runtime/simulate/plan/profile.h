@@ -31,7 +31,7 @@ struct Profile {
 
   int64_t dataset_size = 0;
   int64_t payload_bytes = 0;  // of one sample, decoded, as it travels
-  int64_t pixels = 0;         // of one, decoded; a mean
+  int64_t pixels = 0;         // of one, decoded; 0: not known
   Histogram sample_ns;        // a thread's time for one
   Histogram sample_bytes;     // encoded
   Histogram step_ns;          // from a batch to the program's next question; empty: no program was there

@@ -204,6 +204,56 @@ TEST_CASE("policies that know no costs hold a fleet up by its slow loaders; alik
   CHECK(rate(FleetPolicy::shortest_queue) < balanced);
 }
 
+TEST_CASE("policies wait for loaders that are far, and use those that come late") {
+  FleetSpec spec = far_loaders(4, kMillisecond, 1e9, 50);
+  for (FleetNode& node : spec.nodes) node.latency_ns = 20 * kMillisecond;
+  spec.loaders[3].joins_at = 500 * kMillisecond;
+  for (const FleetPolicy policy :
+       {FleetPolicy::fixed, FleetPolicy::round_robin, FleetPolicy::shortest_queue, FleetPolicy::power_of_two}) {
+    spec.policy = policy;
+    const FleetResult result = run(spec);
+    CHECK(result.loaders[3].chunks > 0);
+  }
+}
+
+TEST_CASE("what waits behind a dead loader's chunk on a slow link is lost with it") {
+  FleetSpec spec = far_loaders(3, 0, 5e6, 60);
+  spec.loaders[1].dies_at = 2 * kSecond;
+  spec.loaders[1].seen_after_ns = 10 * kSecond;  // later than all that it has sent would have come
+  std::string text;
+  const FleetResult result = simulate_fleet(spec, {.text = &text});
+  CHECK(result.failure == "");
+  CHECK(result.regranted > 0);
+}
+
+TEST_CASE("a loader that dies by chance and by order, and comes back twice, is there once") {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    FleetSpec spec = small(3, 0, 400);
+    spec.faults.loader_mtbf_s = 1;
+    spec.faults.restart_s = 0.5;
+    spec.loaders[1].dies_at = 500 * kMillisecond;
+    spec.loaders[1].seen_after_ns = kMillisecond;
+    spec.loaders[1].comes_back_at = 700 * kMillisecond;
+    spec.loaders[2].speed = SpeedProfile({{600 * kMillisecond, 0}, {2 * kSecond, kFullSpeed}});
+    spec.balancer.lost_after_ns = 400 * kMillisecond;
+    spec.heartbeat_ns = 100 * kMillisecond;
+    spec.balancer.all_lost_ns = 60 * kSecond;
+    run(spec, seed);  // Little's law and the number of batches are checked there
+  }
+}
+
+TEST_CASE("trainers of one replica get the same samples, and an image counts once") {
+  FleetSpec spec = small(4, 50 * kMillisecond, 60);
+  spec.trainers.assign(4, {.node = 0, .step_ns = Distribution::constant(50 * kMillisecond)});
+  spec.dataset_size = 12 * 2 * 60;
+  spec.ranks_per_replica = 2;
+  const FleetResult result = run(spec);
+  CHECK(result.batches == 4 * 60);
+  CHECK(result.images == 2 * 60 * 12);
+  spec.ranks_per_replica = 3;
+  CHECK_THROWS_WITH_AS((void)simulate_fleet(spec), doctest::Contains("ranks_per_replica"), Error);
+}
+
 TEST_CASE("GPUs take samples that they can begin sooner") {
   FleetSpec spec = small(1, 0, 100);
   spec.prefetch = 4;

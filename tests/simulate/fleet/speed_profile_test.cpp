@@ -48,6 +48,16 @@ TEST_CASE("the work that is done until its end is the work, whatever the changes
   }
 }
 
+TEST_CASE("what is slow for a while is so on top of what it was") {
+  const SpeedProfile slow = SpeedProfile().during(100, 200, 0.5).during(150, 300, 0.1);
+  CHECK(slow.at(99) == kFullSpeed);
+  CHECK(slow.at(100) == kFullSpeed / 2);
+  CHECK(slow.at(150) == kFullSpeed / 20);
+  CHECK(slow.at(200) == kFullSpeed / 10);
+  CHECK(slow.at(300) == kFullSpeed);
+  CHECK(SpeedProfile().during(5, kNever, 0).finish(0, 6) == kNever);
+}
+
 TEST_CASE("changes out of order and negative speeds are refused") {
   CHECK_THROWS_AS(SpeedProfile({{10, 1}, {10, 2}}), Error);
   CHECK_THROWS_AS(SpeedProfile({{10, 1}, {5, 2}}), Error);

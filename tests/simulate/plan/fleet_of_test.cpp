@@ -63,7 +63,7 @@ TEST_CASE("what happens to loaders and machines is written in few words") {
   CHECK(spec.samples.noise.quantile(0.5) == 1'000'000);
   CHECK(spec.samples.noise.quantile(0.999) == 3'000'000);
   for (const char* bad : {"slow:2", "slow:x0.5", "kill:1x2", "stop", "boom:1@2", "slow:1x0", "kill:-1@3", "kill:1@x",
-                          "tail:3", "stop:1@3+"}) {
+                          "tail:3", "stop:1@3+", "nic:1@10x0.5", "tail:+3x2", "kill:1@1e300", "kill:1@inf"}) {
     CHECK_THROWS_AS((void)parse_what_if(bad), Error);
   }
   CHECK_THROWS_WITH_AS((void)fleet_of(small_plan(), {parse_what_if("kill:999@1")}),

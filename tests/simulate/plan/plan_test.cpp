@@ -63,6 +63,22 @@ TEST_CASE("a target out of reach says by what") {
   CHECK(none.sentence.find("no core that a loader could use") != std::string::npos);
 }
 
+TEST_CASE("a small data set is planned by the steps that it has") {
+  PlanInput input = small_plan({"nodes.gpu.cores=9"});
+  input.samples = 256 * 5;
+  input.steps = 0;
+  const FleetPlan plan = find_plan(input, {}, kQuick);
+  REQUIRE(plan.reachable);
+  CHECK(plan.wanted_images_per_s > 500);
+}
+
+TEST_CASE("each kind of machine that trains has the loaders that its own cores have room for") {
+  PlanInput input = small_plan({"nodes.gpu.cores=12", "nodes.big.trainers=2", "nodes.big.cores_for_training=4"});
+  const FleetChoice choice{.beside = 15, .kind = "", .machines = 0};
+  const FleetSpec spec = fleet_of(with_choice(input, choice));
+  CHECK(spec.loaders.size() == 2 * 1 + 2 * 15);
+}
+
 TEST_CASE("targets are written as people write them") {
   CHECK(parse_target("12000img/s").images_per_s == 12000);
   CHECK(parse_target("1.5e3").images_per_s == 1500);

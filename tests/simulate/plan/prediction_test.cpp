@@ -38,6 +38,11 @@ TEST_CASE("each part alone is a bound: threads, programs, NICs, storage, receive
   spec.nodes[2].bytes_per_s = 15'052'800;
   CHECK(bounds_of(spec).limit == "the NICs of machines that load");
   CHECK(bounds_of(spec).images_per_s == doctest::Approx(100));
+  spec.nodes[2].rack = 1;
+  spec.racks = {{.bytes_per_s = 0}, {.bytes_per_s = 7'526'400}};
+  CHECK(bounds_of(spec).limit == "the uplinks of racks that load");
+  CHECK(bounds_of(spec).images_per_s == doctest::Approx(50));
+  spec.racks.clear();
   spec.storage.reads_per_s = 50;
   CHECK(bounds_of(spec).limit == "the storage's reads");
 }

@@ -42,8 +42,9 @@ TEST_CASE("errors of each point, their mean and their worst, and of the naive fo
 }
 
 TEST_CASE("bounds that are not kept are said, each") {
-  const Validation v = validate({predicted("a", 130, 0.1), predicted("b", 120, 0.2)},
-                                {measured("a", 100, 0.2), measured("b", 118, 0.2)});
+  const Validation v =
+      validate({predicted("a", 130, 0.1), predicted("b", 120, 0.2)},
+               {measured("a", 100, 0.2), measured("a", 100, 0.2), measured("b", 118, 0.2), measured("b", 118, 0.2)});
   CHECK(v.pairs == 1);
   CHECK(v.wrong_order == std::vector<std::string>{"a and b"});
   const auto broken = broken_limits(v, {});
@@ -61,6 +62,9 @@ TEST_CASE("points at a knee are counted apart") {
   CHECK(v.points[1].at_knee);
   CHECK(v.mean_error == 0);
   CHECK(v.knee_worst_error == doctest::Approx(0.5));
+  CHECK(broken_limits(v, {}).empty());
+  const Validation knees = validate({predicted("knee", 150, 0.3, 1000, 1040)}, {measured("knee", 100, 0.1)});
+  CHECK(broken_limits(knees, {}).size() == 1);
 }
 
 TEST_CASE("a whole report is taken as it is printed, and names must meet") {
