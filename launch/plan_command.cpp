@@ -3,11 +3,10 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "launch/command.h"
+#include "launch/output_file.h"
 #include "launch/plan_input.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/json_text.h"
 #include "runtime/simulate/plan/html_report.h"
 #include "runtime/simulate/plan/plan_json.h"
@@ -37,6 +36,7 @@ struct PlanRequest {
   PlanArguments arguments;
   std::string target;
   std::string html;
+  bool draws = false;  // there: html
 };
 
 std::string command_of(const PlanRequest& request) {
@@ -57,21 +57,22 @@ std::string command_of(const PlanRequest& request) {
 
 int plan(const PlanRequest& request) {
   const PlanTarget target = parse_target(request.target);
+  if (request.draws) check_output_file(request.html);
   const PlanInput input = plan_input(request.arguments);
   PlanOptions options;
   options.seeds = request.arguments.seeds;
   options.screening_seeds = std::min<int64_t>(3, request.arguments.seeds);
-  if (!request.html.empty()) options.curve_points = 12;
+  if (request.draws) options.curve_points = 12;
   const bool shows = !request.arguments.quiet && ::isatty(STDERR_FILENO) == 1;
   if (shows)
     options.progress = [](const std::string& what) {
       std::fprintf(stderr, "\r\033[Kpenstock: simulating %s", what.c_str());
     };
   const FleetPlan plan = find_plan(input, target, options);
-  if (!request.html.empty()) {
+  if (request.draws) {
     if (shows) std::fputs("\r\033[Kpenstock: drawing", stderr);
     const std::string page = plan_page(plan, input, command_of(request));
-    write_new_file(request.html, std::as_bytes(std::span(page)));
+    write_output_file(request.html, page);
   }
   if (shows) std::fputs("\r\033[K", stderr);
   if (request.arguments.json) {
@@ -109,7 +110,10 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       ->type_name("TARGET");
   command->add_option("--html", request->html, "write a page with pictures, which opens without a network")
       ->type_name("FILE");
-  command->callback([=, &chosen] { chosen.run = [=] { return plan(*request); }; });
+  command->callback([=, &chosen] {
+    request->draws = command->count("--html") > 0;
+    chosen.run = [=] { return plan(*request); };
+  });
 }
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "launch/plan_input.h"
 
+#include <cstdio>
+
 #include "launch/command.h"
 #include "runtime/simulate/plan/plan_files.h"
 
@@ -39,6 +41,9 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
   PlanFiles files{arguments.job, arguments.cluster, arguments.profile, arguments.overrides, arguments.split};
   files.overrides.insert(files.overrides.end(), more_overrides.begin(), more_overrides.end());
   PlanInput input = read_plan_files(files);
+  if (const std::string doubt = profile_doubt(input); !doubt.empty() && more_overrides.empty()) {
+    std::fprintf(stderr, "penstock: %s\n", doubt.c_str());
+  }
   input.samples = arguments.samples;
   input.epochs = arguments.epochs;
   input.steps = arguments.steps;

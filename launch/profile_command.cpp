@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
+#include "launch/output_file.h"
 #include "launch/run_job.h"
 #include "runtime/base/cpu_set.h"
 #include "runtime/base/error.h"
@@ -41,7 +42,7 @@ std::string now_utc() {
 
 }  // namespace
 
-void save_profile(const std::string& path, const Job& job, const nlohmann::json& report, const std::string& made_by) {
+void save_profile(const RunRequest& request, const Job& job, const nlohmann::json& report) {
   const std::string split = main_split(job);
   int64_t trainers = 0, steps = 0;
   for (const nlohmann::json& rank : report.at("ranks")) {
@@ -50,7 +51,7 @@ void save_profile(const std::string& path, const Job& job, const nlohmann::json&
     steps = std::max(steps, rank["splits"][split].value("epoch_steps", int64_t{0}));
   }
   ProfileOrigin origin;
-  origin.made_by = made_by;
+  origin.made_by = request.profiled_by;
   origin.machine = host_name() + ", " + processor() + ", " + std::to_string(CpuSet::allowed().count()) + " cores";
   origin.date = now_utc();
   origin.version = PENSTOCK_VERSION;
@@ -59,7 +60,10 @@ void save_profile(const std::string& path, const Job& job, const nlohmann::json&
   origin.dataset = job.splits.at(split).dataset.title();
   // What an epoch delivers: the data set, but for a tail that is dropped or padded.
   origin.dataset_size = steps * job.splits.at(split).batch_size * trainers / job.roles.ranks_per_replica;
-  write_profile(profile_of_report(report, origin), path);
+  Profile profile = profile_of_report(report, origin);
+  profile.pipeline = pipeline_hash(job, split);
+  if (request.program.empty()) profile.step_ns = {};  // what took the batches was no training program
+  write_output_file(request.profile_file, to_text(profile));
 }
 
 void add_profile(CLI::App& app, Chosen& chosen) {
@@ -83,6 +87,7 @@ void add_profile(CLI::App& app, Chosen& chosen) {
       request->quiet = true;
       request->epochs = 1'000'000;
       request->seconds = *seconds;
+      check_output_file(request->profile_file);
       request->only_split = main_split(load_job(arguments->file, arguments->overrides));
       request->profiled_by = "penstock profile";
       request->end = chosen.end;

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "launch/command.h"
+#include "launch/output_file.h"
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
@@ -58,6 +59,7 @@ void refuse_job_that_is_read_once(const std::string& path) {
 
 int run_job(const RunRequest& request) {
   refuse_job_that_is_read_once(request.job_file);
+  if (!request.profile_file.empty()) check_output_file(request.profile_file);
   Job job = load_job(request.job_file, request.overrides);
   refuse_earlier_dump(request, job);
   if (request.serve) {

@@ -2,24 +2,17 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "launch/command.h"
+#include "launch/output_file.h"
 #include "launch/plan_input.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
+#include "runtime/simulate/plan/figure_text.h"
 
 namespace penstock {
 namespace {
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-  return text;
-}
 
 // What a prediction was made from and of, so that the runs that follow can be held against it.
 nlohmann::json of_input(const PlanArguments& arguments, const PlanInput& input, const FleetSpec& spec) {
@@ -55,16 +48,23 @@ nlohmann::json of_input(const PlanArguments& arguments, const PlanInput& input, 
 }
 
 void print_prediction(const PlanInput& input, const FleetSpec& spec, const Prediction& p) {
-  std::printf("%.0f images/s (95 %% interval: %.1f to either side); the programs wait for data %s of the time (± %s)\n",
-              p.images_per_s.mean, p.images_per_s.half_width, percent(p.stalled.mean).c_str(),
-              percent(p.stalled.half_width).c_str());
+  if (!p.failure.empty()) std::printf("The job ends: %s. Until then:\n", p.failure.c_str());
+  if (p.seeds > 1) {
+    std::printf(
+        "%.0f images/s (95 %% interval: %.1f to either side); the programs wait for data %s of the time (± %s)\n",
+        p.images_per_s.mean, p.images_per_s.half_width, percent_text(p.stalled.mean).c_str(),
+        percent_text(p.stalled.half_width).c_str());
+  } else {
+    std::printf("%.0f images/s (of one simulation); the programs wait for data %s of the time\n", p.images_per_s.mean,
+                percent_text(p.stalled.mean).c_str());
+  }
   std::printf("  %zu trainers, %zu loaders of %d threads on %zu machines; %lld simulations\n", spec.trainers.size(),
               spec.loaders.size(), input.job.loader.threads, spec.nodes.size(), static_cast<long long>(p.seeds));
   std::printf("  waits for a batch: mean %.1f ms, 99 of 100 below %.1f ms, longest %.1f ms; first batch after %.2f s\n",
               p.waits.mean() * 1e-6, static_cast<double>(p.waits.quantile(0.99)) * 1e-6,
               static_cast<double>(p.waits.most()) * 1e-6, p.first_batch_s);
-  std::printf("  loaders' threads busy %s, the busiest link %s\n", percent(p.loaders_busy).c_str(),
-              percent(p.busiest_link).c_str());
+  std::printf("  loaders' threads busy %s, the busiest link %s\n", percent_text(p.loaders_busy).c_str(),
+              percent_text(p.busiest_link).c_str());
   if (!p.naive.parts.empty()) {
     std::printf("  each part alone: %.0f images/s, and not more because of %s\n", p.naive.images_per_s,
                 p.naive.limit.c_str());
@@ -79,6 +79,7 @@ int simulate(const PlanArguments& arguments) {
     throw Error(ErrorKind::usage, "--balancer-log is of the balancer, and another policy decides here",
                 "leave --policy out");
   }
+  if (!arguments.balancer_log.empty()) check_output_file(arguments.balancer_log);
   PredictOptions options;
   options.seeds = arguments.seeds;
   const bool shows = !arguments.quiet && !arguments.json && ::isatty(STDERR_FILENO) == 1;
@@ -93,7 +94,7 @@ int simulate(const PlanArguments& arguments) {
   if (!arguments.balancer_log.empty()) {
     std::string log;
     (void)simulate_fleet(spec, {.seed = options.first_seed, .balancer_log = &log});
-    write_new_file(arguments.balancer_log, std::as_bytes(std::span(log)));
+    write_output_file(arguments.balancer_log, log);
   }
   if (arguments.json) {
     nlohmann::json json = of_input(arguments, input, spec);
@@ -118,16 +119,18 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       ->add_option("--balancer-log", arguments->balancer_log,
                    "what the balancer was told and decided, in the first simulation; for `penstock replay`")
       ->type_name("FILE");
-  std::map<std::string, FleetPolicy> policies;
-  for (const FleetPolicy policy : {FleetPolicy::production, FleetPolicy::fixed, FleetPolicy::round_robin,
-                                   FleetPolicy::shortest_queue, FleetPolicy::power_of_two}) {
-    policies[name_of(policy)] = policy;
-  }
+  std::vector<std::string> policies;
+  for (const FleetPolicy policy : kFleetPolicies) policies.emplace_back(name_of(policy));
   command
-      ->add_option("--policy", arguments->policy,
-                   "who decides which loader makes a chunk: production, the balancer; or one to compare it with")
-      ->transform(CLI::CheckedTransformer(policies, CLI::ignore_case).description(""))
-      ->type_name("production|fixed|round-robin|shortest-queue|power-of-two");
+      ->add_option_function<std::string>(
+          "--policy",
+          [arguments](const std::string& text) {
+            for (const FleetPolicy policy : kFleetPolicies) {
+              if (text == name_of(policy)) arguments->policy = policy;
+            }
+          },
+          "who decides which loader makes a chunk: production, the balancer; or one to compare it with")
+      ->check(CLI::IsMember(policies));
   command->callback([=, &chosen] { chosen.run = [=] { return simulate(*arguments); }; });
 }
 

@@ -104,6 +104,7 @@ int sweep(const PlanArguments& given) {
     std::printf("images_per_s\thalf_width_95\tstalled\twait_p99_ms\tthreads_busy\tbusiest_link\n");
   }
   bool failed = false;
+  size_t impossible = 0;
   for (size_t point = 0; point < points; ++point) {
     std::vector<std::string> overrides;
     nlohmann::json keys = nlohmann::json::object();
@@ -121,8 +122,9 @@ int sweep(const PlanArguments& given) {
       p = predict(fleet_of(plan_input(arguments, overrides), what_ifs), {.seeds = arguments.seeds});
     } catch (const Error& error) {
       // A point that cannot be says so, and the others go on; a mistake in all of them is one.
-      if (point == 0) throw;
-      p.failure = error.message();
+      p.failure = error.message().substr(0, error.message().find('\n'));
+      ++impossible;
+      if (impossible == points) throw;
     }
     failed = failed || !p.failure.empty();
     if (arguments.json) {
@@ -147,7 +149,8 @@ void add_sweep(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("sweep", "a job on a cluster for all combinations of some keys' values");
   add_plan_arguments(*command, *arguments, true);
   command->footer(
-      "An override with several values is swept: loader.threads=1..8, nodes.cpu.count=1..64x2, "
+      "An override with several values is swept (program.step_ms is of a batch, whatever its size): "
+      "loader.threads=1..8, nodes.cpu.count=1..64x2, "
       "splits.train.batch_size=128,256");
   command->callback([=, &chosen] { chosen.run = [=] { return sweep(*arguments); }; });
 }

@@ -266,7 +266,7 @@ int conclude(const RunRequest& request, const Job& job, const Receiver& receiver
   if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
   const nlohmann::json report = merge_reports(receiver.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
-  if (!request.profile_file.empty()) save_profile(request.profile_file, job, report, request.profiled_by);
+  if (!request.profile_file.empty()) save_profile(request, job, report);
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
   if (request.json) std::printf("%s\n", json_text_replacing(report).c_str());
   std::fflush(stdout);

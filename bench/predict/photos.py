@@ -105,7 +105,7 @@ def run_once(folder, name):
 
 def calibrate(folder):
     if not os.path.isdir(PHOTOS):
-        subprocess.run([PENSTOCK, "demo-data", PHOTOS, "--count", "300", "--val-count", "0", "--megapixels", "0.6", "1.6"], check=True)
+        subprocess.run([PENSTOCK, "demo-data", PHOTOS, "--count", "300", "--val-count", "0", "--megapixels", "1", "2"], check=True)
     with open(os.path.join(folder, "reference.json"), "w") as file:
         json.dump({"thread_images_per_s": 120}, file)
     rates = []

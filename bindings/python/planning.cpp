@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/python/handles.h"
+#include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/simulate/plan/plan_files.h"
 #include "runtime/simulate/plan/plan_json.h"
@@ -26,6 +27,11 @@ struct Request {
 };
 
 PlanInput input_of(const Request& request) {
+  const bool good = request.seeds >= 1 && request.seeds <= 10'000 && request.samples >= 0 && request.epochs >= 1 &&
+                    request.steps >= 0;
+  if (!good)
+    throw Error(ErrorKind::usage, "seeds, samples, epochs and steps are whole numbers above 0",
+                "leave out what is not known");
   PlanInput input = read_plan_files(request.files);
   input.samples = request.samples;
   input.epochs = request.epochs;

@@ -78,9 +78,11 @@ class Histogram {
     return list;
   }
   static std::optional<Histogram> from(const std::vector<Bucket>& buckets, double sum, int64_t most) {
+    if (!(sum >= 0) || most < 0 || buckets.size() > kBuckets) return std::nullopt;
     Histogram it;
     for (const auto& [number, count] : buckets) {
-      if (number < 0 || number >= static_cast<int64_t>(kBuckets) || count <= 0) return std::nullopt;
+      constexpr int64_t kMost = int64_t{1} << 50;  // of a bucket, so that sums fit
+      if (number < 0 || number >= static_cast<int64_t>(kBuckets) || count <= 0 || count > kMost) return std::nullopt;
       it.counts_.resize(std::max(it.counts_.size(), static_cast<size_t>(number) + 1), 0);
       it.counts_[static_cast<size_t>(number)] += count;
       it.count_ += count;

@@ -104,6 +104,8 @@ enum class FleetPolicy : uint8_t {
   power_of_two,    // the one of two, drawn by chance, with fewer leases
 };
 
+inline constexpr FleetPolicy kFleetPolicies[] = {FleetPolicy::production, FleetPolicy::fixed, FleetPolicy::round_robin,
+                                                 FleetPolicy::shortest_queue, FleetPolicy::power_of_two};
 constexpr const char* name_of(FleetPolicy policy) {
   constexpr const char* names[] = {"production", "fixed", "round-robin", "shortest-queue", "power-of-two"};
   return names[static_cast<size_t>(policy)];

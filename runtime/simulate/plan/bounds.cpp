@@ -1,6 +1,7 @@
 #include "runtime/simulate/plan/bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -34,33 +35,40 @@ Bounds bounds_of(const FleetSpec& spec) {
   const double receiver_s = spec.overhead.receiver_ns_per_byte * static_cast<double>(spec.samples.payload_bytes) * 1e-9;
   if (receiver_s > 0) add("the receivers", trainers / receiver_s / spec.ranks_per_replica);
 
-  // What has to cross into or out of a machine, or a rack: what its trainers take and its own loaders do not make.
+  // A machine's trainers, or a rack's, have what crosses into it and what its own loaders make; loaders send no more out of
+  // it than crosses. Whichever loader makes what, no more can be had.
   const auto payload = static_cast<double>(spec.samples.payload_bytes);
-  double threads = 0;
-  for (const FleetLoader& loader : spec.loaders) threads += loader.threads;
-  struct Shares {
-    double takes = 0;
-    double makes = 0;
-    double bytes_per_s = 0;  // each way; 0: no limit
+  struct Place {
+    double takes = 0;         // share of all images
+    double images_per_s = 0;  // that its own threads make; 0 where nothing is known of their work
+    double bytes_per_s = 0;   // each way; 0: no limit
   };
   const auto crossing = [&](const auto& place_of, const std::string& in_name, const std::string& out_name) {
-    std::map<int, Shares> places;
+    if (payload <= 0 || work_s <= 0) return;
+    std::map<int, Place> places;
     for (size_t node = 0; node < spec.nodes.size(); ++node) {
       const auto [place, bytes_per_s] = place_of(static_cast<int>(node));
       places[place].bytes_per_s = bytes_per_s;
     }
     for (const FleetTrainer& trainer : spec.trainers) places[place_of(trainer.node).first].takes += 1 / trainers;
-    for (const FleetLoader& loader : spec.loaders)
-      places[place_of(loader.node).first].makes += loader.threads / threads;
-    double in = 0, out = 0;
-    for (const auto& [place, its] : places) {
-      if (its.bytes_per_s <= 0) continue;
-      in = std::max(in, (its.takes - its.makes) * payload / its.bytes_per_s);
-      out = std::max(out, (its.makes - its.takes) * payload / its.bytes_per_s);
+    for (const FleetLoader& loader : spec.loaders) {
+      const double speed = static_cast<double>(loader.speed.at(0)) / static_cast<double>(kFullSpeed);
+      double& rate = places[place_of(loader.node).first].images_per_s;
+      rate += loader.threads * speed / work_s;
+      if (loader.gpus > 0) rate += loader.gpus * speed * 1e9 / static_cast<double>(loader.gpu_sample_ns);
+    }
+    double in = INFINITY, out = 0;
+    bool out_limits = false;
+    for (const auto& [number, place] : places) {
+      const double crosses = place.bytes_per_s > 0 ? place.bytes_per_s / payload : INFINITY;
+      if (place.takes > 0) in = std::min(in, (crosses + place.images_per_s) / place.takes);
+      const bool limits = place.takes == 0 && crosses < place.images_per_s;
+      out += limits ? crosses : place.images_per_s;
+      out_limits = out_limits || limits;
     }
     // An image goes to each rank of a replica, and counts once.
-    if (in > 0) add(in_name, 1 / in / spec.ranks_per_replica);
-    if (out > 0) add(out_name, 1 / out / spec.ranks_per_replica);
+    if (in < INFINITY) add(in_name, in / spec.ranks_per_replica);
+    if (out_limits) add(out_name, out / spec.ranks_per_replica);
   };
   crossing([&](int node) { return std::pair(node, spec.nodes[static_cast<size_t>(node)].bytes_per_s); },
            "the NICs of machines that train", "the NICs of machines that load");
@@ -76,7 +84,10 @@ Bounds bounds_of(const FleetSpec& spec) {
   const StorageModel& storage = spec.storage;
   std::map<int, bool> nodes_with_loaders;
   for (const FleetLoader& loader : spec.loaders) nodes_with_loaders[loader.node] = true;
-  const double disks = storage.shared ? 1 : static_cast<double>(nodes_with_loaders.size());
+  // Where all is cached then, later epochs read nothing; the ranks of a replica read their samples each.
+  const double epochs = storage.cached ? static_cast<double>(spec.epochs) : 1;
+  const double disks =
+      (storage.shared ? 1 : static_cast<double>(nodes_with_loaders.size())) * epochs / spec.ranks_per_replica;
   if (storage.reads_per_s > 0) add("the storage's reads", storage.reads_per_s * disks);
   if (storage.bytes_per_s > 0 && spec.samples.bytes.mean() > 0)
     add("the storage's bandwidth", storage.bytes_per_s * disks / spec.samples.bytes.mean());

@@ -12,6 +12,7 @@ namespace penstock {
 namespace {
 
 // Of a packet of 1,514 bytes on the wire TCP's headers and IP's leave 1,448.
+constexpr double kSlowest = 1000;  // bytes a second, of anything that is there
 constexpr double kBytesOfGbit = 1e9 / 8 * 1448 / 1514;
 
 [[noreturn]] void impossible(const std::string& why, const std::string& remedy) {
@@ -73,6 +74,10 @@ void apply(FleetSpec& spec, const WhatIf& what) {
       if (until != kNever) spec.loaders[index].comes_back_at = until;
       break;
     case WhatIf::Kind::node:
+      if (std::any_of(spec.trainers.begin(), spec.trainers.end(),
+                      [&](const FleetTrainer& one) { return one.node == what.which; })) {
+        refuse("machine " + std::to_string(what.which) + " trains, and a job ends with any of its trainers");
+      }
       for (FleetLoader& loader : spec.loaders) {
         if (loader.node != what.which) continue;
         loader.dies_at = at;
@@ -123,8 +128,11 @@ WhatIf parse_what_if(const std::string& text) {
   };
   bool factor_given = false;
   if (what.kind != WhatIf::Kind::tail) number(what.which);
+  std::string marks;
   while (at < text.size()) {
     const char mark = text[at++];
+    if (marks.find(mark) != std::string::npos) refuse();
+    marks += mark;
     if (mark == '@') {
       number(what.at_s);
     } else if (mark == '+') {
@@ -142,6 +150,7 @@ WhatIf parse_what_if(const std::string& text) {
   constexpr double kLongest_s = 1e9;
   if ((!has_time && (what.at_s != 0 || what.lasts_s != 0)) || what.at_s > kLongest_s || what.lasts_s > kLongest_s)
     refuse();
+  if (what.kind == WhatIf::Kind::tail && what.factor < 1) refuse();  // a tail is longer
   if (factor_given != wants_factor || what.which < 0 || !(what.at_s >= 0) || !(what.lasts_s >= 0) ||
       !(what.factor > 0) || what.factor > 1000)
     refuse();
@@ -173,15 +182,28 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
         loader.speed =
             SpeedProfile({{0, static_cast<int64_t>(std::llround(kind.speed * static_cast<double>(kFullSpeed)))}});
         const int loaders = loaders_on(kind, job.loader.threads);
+        const int cores = kind.cores - kind.cores_for_training;
+        if (kind.loaders > 0 && loaders * job.loader.threads > cores) {
+          impossible("nodes." + name + " has " + std::to_string(cores) + " cores for loading, and " +
+                         std::to_string(loaders) + " loaders of " + std::to_string(job.loader.threads) +
+                         " threads need more",
+                     "lower loaders or loader.threads, or raise cores");
+        }
         for (int l = 0; l < loaders; ++l) {
           // The machine's GPUs go round its loaders.
           loader.gpus = kind.gpus / loaders + (l < kind.gpus % loaders ? 1 : 0);
           loader.executor_class = loader.gpus > 0 ? 1 : 0;
+          if (loader.gpus > 0 && kind.gpu_images_per_s < 0.01)
+            impossible("its GPUs make hardly anything", "gpu_images_per_s is in images a second");
           if (loader.gpus > 0) loader.gpu_sample_ns = from_seconds(1 / kind.gpu_images_per_s);
           spec.loaders.push_back(loader);
         }
       }
     }
+  }
+  for (const FleetNode& node : spec.nodes) {
+    if (node.bytes_per_s > 0 && node.bytes_per_s < kSlowest)
+      impossible("a NIC carries less than a kilobyte a second", "network_gbit is in Gbit/s");
   }
   if (spec.trainers.empty()) impossible("no machine trains", "give one kind of machine trainers, and a count above 0");
   if (spec.loaders.empty())
@@ -200,6 +222,11 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
   if (storage.kind != StorageKind::memory) {
     spec.storage.bytes_per_s = storage.mb_per_s * 1e6;
     spec.storage.reads_per_s = storage.reads_per_s;
+    const bool slow = (storage.mb_per_s > 0 && spec.storage.bytes_per_s < kSlowest) ||
+                      (storage.reads_per_s > 0 && storage.reads_per_s < 0.01);
+    if (slow)
+      impossible("its storage gives hardly anything",
+                 "storage.mb_per_s is in MB/s, storage.reads_per_s in reads a second");
     if (storage.latency_ms > 0)
       spec.storage.latency_ns = Distribution::lognormal(storage.latency_ms * 1e6, storage.latency_spread);
     spec.storage.shared = storage.kind == StorageKind::shared;
@@ -210,6 +237,9 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
   // What a profile has of steps goes from a batch to the next question, and holds it already.
   if (cluster.program.step_ms == 0) spec.overhead.hand_over_ns = 0;
   spec.faults.loader_mtbf_s = cluster.faults.loader_mtbf_h * 3600;
+  if (spec.faults.loader_mtbf_s > 0 && spec.faults.loader_mtbf_s < 0.1) {
+    impossible("its loaders are lost as soon as they are there", "faults.loader_mtbf_h is in hours");
+  }
   spec.faults.restart_s = cluster.faults.restart_s;
   spec.faults.slow_share = cluster.faults.slow_share;
   spec.faults.slow_speed = cluster.faults.slow_speed;

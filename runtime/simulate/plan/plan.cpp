@@ -149,8 +149,9 @@ class Search {
     const std::string kind = kinds_.empty() ? "" : kinds_.front();
     PlanInput input = with_key(input_, {kind, most_beside_, kind.empty() ? 0 : input_.cluster.nodes.at(kind).count});
     for (auto& [name, node] : input.cluster.nodes) {
-      if (node.trainers > 0 && kind.empty() && most_beside_ == 0)
-        node.loaders = 1;  // that has no core, and needs none here
+      if (node.trainers == 0 || !kind.empty() || most_beside_ > 0) continue;
+      node.loaders = 1;  // that makes nothing here, and has a core for it
+      node.cores = node.cores_for_training + input.job.loader.threads;
     }
     FleetSpec spec = fleet_of(input);
     for (FleetNode& node : spec.nodes) node.bytes_per_s = 0;
@@ -211,9 +212,12 @@ class Search {
                                           [](const FleetChoice& a, const FleetChoice& b) {
                                             return a.prediction.images_per_s.mean < b.prediction.images_per_s.mean;
                                           });
+    const bool of_program = plan_.wanted_images_per_s > ideal_images_per_s_;
     const std::string start =
-        "no fleet of this cluster reaches " + printed("%.0f", plan_.wanted_images_per_s) + " images/s; ";
-    if (plan_.wanted_images_per_s > ideal_images_per_s_) {
+        std::string(of_program || kinds_.size() < 2 ? "no fleet of this cluster reaches "
+                                                    : "no fleet with machines of one kind added reaches ") +
+        printed("%.0f", plan_.wanted_images_per_s) + " images/s; ";
+    if (of_program) {
       plan_.why_not = start + "the bound is " + printed("%.0f", ideal_images_per_s_) +
                       ", because the training program takes no more, even where data is always there";
     } else if (fastest == plan_.looked_at.end()) {
@@ -285,9 +289,15 @@ PlanInput with_steps(PlanInput input) {
   const int64_t global =
       std::max<int64_t>(1, batch * input.cluster.trainers() / std::max(1, input.job.roles.ranks_per_replica));
   if (input.steps == 0) input.steps = kSteps;
-  input.steps = std::max<int64_t>(1, std::min(input.steps, samples / global));
-  if (input.warmup_steps < 0)
-    input.warmup_steps = input.steps < 3 ? 0 : std::clamp<int64_t>(input.steps / 10, 1, kWarmup);
+  constexpr int64_t kFewest = 4;
+  input.steps = std::min(input.steps, samples / global);
+  if (input.steps < kFewest) {
+    throw Error(ErrorKind::config,
+                "an epoch of " + std::to_string(samples) + " samples has " + std::to_string(input.steps) +
+                    " steps of all trainers, and a plan needs " + std::to_string(kFewest),
+                "say how large the data set is (--samples), or lower the batch size");
+  }
+  if (input.warmup_steps < 0) input.warmup_steps = std::clamp<int64_t>(input.steps / 10, 1, kWarmup);
   return input;
 }
 

@@ -1,6 +1,10 @@
 #include "runtime/simulate/plan/plan_files.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/json_text.h"
 
 namespace penstock {
 
@@ -15,6 +19,21 @@ std::string main_split(const Job& job) {
     if (split.mode == Mode::train) return name;
   }
   return job.splits.begin()->first;
+}
+
+std::string pipeline_hash(const Job& job, const std::string& split) {
+  const nlohmann::json all = parse_json(canonical_json(resolve_split(job, split)));
+  const nlohmann::json& inner = all["split"];
+  std::string text = json_text(inner["pipeline"]);
+  if (inner.contains("gpu_pipeline")) text += json_text(inner["gpu_pipeline"]);
+  return hash128(job.arithmetic + text).hex();
+}
+
+std::string profile_doubt(const PlanInput& input) {
+  const bool known = !input.profile.pipeline.empty() && input.job.splits.count(input.split) != 0;
+  if (!known || input.profile.pipeline == pipeline_hash(input.job, input.split)) return {};
+  return "the profile is of other transforms than split '" + input.split +
+         "' has, so samples may cost more or less, and be of another size; `penstock profile` measures these";
 }
 
 PlanInput read_plan_files(const PlanFiles& files) {

@@ -26,6 +26,10 @@ struct PlanFiles {
 PlanInput read_plan_files(const PlanFiles& files);
 
 bool of_cluster(const std::string& override_text);
+// Of a split's transforms: a profile of others says nothing of this one.
+std::string pipeline_hash(const Job& job, const std::string& split);
+// What is amiss with a profile that is not quite this job's; empty: nothing.
+std::string profile_doubt(const PlanInput& input);
 // The split that a job is planned by, where none is named.
 std::string main_split(const Job& job);
 

@@ -14,7 +14,9 @@ PlanTarget parse_target(const std::string& text) {
   if (text.empty()) return target;
   double value = 0;
   char unit[16] = {};
-  const int read = std::sscanf(text.c_str(), "%lf%15s", &value, unit);
+  char rest = 0;
+  const bool decimal = text.find_first_not_of("0123456789.eE+") > 0 && text.find('x') == std::string::npos;
+  const int read = decimal ? std::sscanf(text.c_str(), "%lf%15s %c", &value, unit, &rest) : 0;
   const std::string_view its(unit);
   const bool rate = its.empty() || its == "img/s" || its == "images/s";
   if (read >= 1 && rate && value > 0 && value < 1e12) {

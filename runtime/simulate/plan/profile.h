@@ -2,12 +2,12 @@
 // what the program's own work costs, and, of a job that ran, how long a step takes.
 //
 //   Profile profile = profile_of_report(report, {.job = "job.yaml", .split = "train"});   // of a run: run --profile FILE
-//   write_profile(profile, "profile.json");
+//   write(path, to_text(profile));
 //   Profile profile = read_profile("profile.json");
 //
 // The file is JSON with a hash over everything else, so that a prediction names what it was made from and a profile that
 //   was edited is noticed. Histograms, not means: a queue's waits follow from the tail.
-// Thread-safety: values; pure functions but for reading and writing. Failure: Error(runtime) for a file that cannot be
+// Thread-safety: values; pure functions but for reading. Failure: Error(runtime) for a file that cannot be
 //   read, is no profile, or was changed; Error(usage) for a report that holds no such split, or nothing that was made.
 #pragma once
 
@@ -28,6 +28,7 @@ struct Profile {
   std::string job;      // the name of its file
   std::string split;
   std::string dataset;
+  std::string pipeline;  // hash of the split's transforms; empty: not known
 
   int64_t dataset_size = 0;
   int64_t payload_bytes = 0;  // of one sample, decoded, as it travels
@@ -55,9 +56,8 @@ struct ProfileOrigin {
 // From the report of a run (`penstock run --json`).
 Profile profile_of_report(const nlohmann::json& report, const ProfileOrigin& origin);
 
-std::string to_text(Profile profile);  // fills in the hash
+std::string to_text(const Profile& profile);  // with its hash
 Profile profile_from_text(const std::string& text, const std::string& name);
-void write_profile(const Profile& profile, const std::string& path);
 Profile read_profile(const std::string& path);
 
 }  // namespace penstock
