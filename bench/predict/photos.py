@@ -74,7 +74,8 @@ def count_of(folder, c):
 
 def write_job(work, folder, name, c, count):
     """The photos' paths, again and again, until there are enough: an epoch as long as the run."""
-    paths = sorted(os.path.join(at, one) for at, _, names in os.walk(PHOTOS) for one in names)
+    paths = sorted(os.path.join(at, one) for at, _, names in os.walk(PHOTOS) for one in names
+                   if one.endswith(".jpg"))
     listed = os.path.join(work, name + ".list")
     with open(listed, "w") as file:
         file.writelines(f"{paths[i % len(paths)]} {i % 7}\n" for i in range(count))
@@ -105,7 +106,7 @@ def run_once(folder, name):
 
 def calibrate(folder):
     if not os.path.isdir(PHOTOS):
-        subprocess.run([PENSTOCK, "demo-data", PHOTOS, "--count", "300", "--val-count", "0", "--megapixels", "1", "2"], check=True)
+        subprocess.run([PENSTOCK, "demo-data", PHOTOS, "--count", "300", "--val-count", "0", "--megapixels", "3", "6"], check=True)
     with open(os.path.join(folder, "reference.json"), "w") as file:
         json.dump({"thread_images_per_s": 120}, file)
     rates = []
