@@ -59,7 +59,6 @@ void refuse_job_that_is_read_once(const std::string& path) {
 
 int run_job(const RunRequest& request) {
   refuse_job_that_is_read_once(request.job_file);
-  if (!request.profile_file.empty()) check_output_file(request.profile_file);
   Job job = load_job(request.job_file, request.overrides);
   refuse_earlier_dump(request, job);
   if (request.serve) {
@@ -82,6 +81,8 @@ int run_job(const RunRequest& request) {
   }
   const std::string unused = gpu_keys_without_effect(job);
   if (!unused.empty() && launcher.rank.value_or(0) == 0 && !request.quiet) print_notice(unused);
+  // Rank 0 alone writes it: the other ranks' hosts need not have that folder.
+  if (!request.profile_file.empty() && launcher.rank.value_or(0) == 0) check_output_file(request.profile_file);
   const UniqueFd dump = launcher.rank.value_or(0) == 0 ? claim_dump(request.dump_folder) : UniqueFd();
   if (launcher.kind == LauncherKind::none) return run_single_process(request, job);
   return run_mpi_rank(request, job);

@@ -23,7 +23,7 @@ from emulated import BUILD, HERE, PENSTOCK, PYTHON, no_leftovers
 
 SECONDS = 8
 PHOTOS = os.path.join(BUILD, "predict_photos")
-# Loaders have one thread. The photos take about 8 ms of it, so a thread makes about 120 a second.
+# Loaders have one thread. The photos take about 6.2 ms of it, so a thread makes about 160 a second.
 USUAL = dict(trainers=1, loaders=1, threads=1, batch=16, prefetch=2, step_ms=10.0, spread=0.0, barrier=True, events=())
 REFERENCE = "reference"
 CONFIGS = {

@@ -6,8 +6,8 @@
 //
 // What travels within a node costs overhead.local_message_ns, and its chunks stay where they are (shared memory). Between
 //   nodes chunks of one loader to one receiver go one after the other, as over their connection; connections share the
-//   NICs and uplinks fairly (fair_network.h). Messages do not wait behind chunks. What is
-//   under way when its loader dies, or is stopped, still arrives.
+//   NICs and uplinks fairly (fair_network.h). Messages do not wait behind chunks. What is under way when its loader
+//   dies, or is stopped, still arrives.
 // Thread-safety: none. Ownership: the loop must outlive it, and what is passed to message() lives in the loop.
 #pragma once
 

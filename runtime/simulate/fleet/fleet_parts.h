@@ -115,7 +115,6 @@ struct FleetParts {
   int64_t epoch = 0;
   int64_t steps = 0;  // of each epoch
   int32_t chunk_samples = 1;
-  uint64_t seed = 0;
 
   std::unique_ptr<FleetCoordinator> coordinator;
   std::vector<LoaderModel> loaders;

@@ -22,7 +22,6 @@ class FleetWorld {
  public:
   FleetWorld(const FleetSpec& spec, const FleetOptions& options)
       : spec_(spec), options_(options), parts_(spec, options.seed, options.text) {
-    parts_.seed = options.seed;
     parts_.spans = options.spans;
     parts_.balancer_log = options.balancer_log;
     plan_spec_ = {.dataset_size = spec.dataset_size,

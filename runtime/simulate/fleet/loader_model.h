@@ -33,7 +33,6 @@ class LoaderModel {
   void returned(uint32_t lease);
 
   bool alive() const noexcept { return alive_; }
-  uint32_t incarnation() const noexcept { return incarnation_; }
   bool has(const FleetLease& lease) const noexcept { return alive_ && lease.incarnation == incarnation_; }
   int node() const noexcept { return spec().node; }
   Nanoseconds busy_ns() const noexcept { return busy_ns_; }

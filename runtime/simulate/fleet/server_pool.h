@@ -46,7 +46,6 @@ class ServerPool {
   }
   Nanoseconds first_free() const noexcept { return free_at_.front(); }
   Nanoseconds all_free() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
-  size_t servers() const noexcept { return free_at_.size(); }
 
  private:
   std::vector<Nanoseconds> free_at_;  // a heap, the earliest first

@@ -11,8 +11,8 @@
 namespace penstock {
 namespace {
 
-// Of a packet of 1,514 bytes on the wire TCP's headers and IP's leave 1,448.
 constexpr double kSlowest = 1000;  // bytes a second, of anything that is there
+// Of a packet of 1,514 bytes on the wire TCP's headers and IP's leave 1,448.
 constexpr double kBytesOfGbit = 1e9 / 8 * 1448 / 1514;
 
 [[noreturn]] void impossible(const std::string& why, const std::string& remedy) {
@@ -40,7 +40,7 @@ Distribution step_of(const PlanInput& input) {
                  ", or take a profile of a run with its program (`penstock run --profile FILE`)");
 }
 
-// As for the pair of a histogram that holds nothing: what is not known takes no time.
+// What a profile has not measured takes no time.
 Distribution distribution_of(const Histogram& histogram) {
   return histogram.count() > 0 ? Distribution::empirical(histogram.quantiles()) : Distribution::constant(0);
 }
