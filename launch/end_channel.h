@@ -49,6 +49,7 @@ class EndListener {
   void collect_fds(std::vector<pollfd>& fds) const;
   void read(Nanoseconds now);  // never waits
   void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }
+  void died_unheard(int rank, const std::string& host, Nanoseconds now) { job_.died_unheard(rank, host, now); }
   const JobOutcome& job() const noexcept { return job_; }
 
  private:

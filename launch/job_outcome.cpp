@@ -15,6 +15,7 @@ constexpr double kNotice_s = 20;
 // and nothing that it could still do is wanted.
 constexpr double kOver_s = 10;
 constexpr double kOverAfterLoss_s = 2;
+constexpr double kLate_s = 4;
 constexpr double kAwaited_s = 10;
 constexpr double kTogether_s = 1;  // ranks leave within this time, in a good end
 
@@ -59,6 +60,11 @@ void JobOutcome::hung_up(int rank, Nanoseconds now) {
   last_change_ = now;
   if (!first_left_) first_left_ = now;
   if (rank == 0) rank_0_left_ = now;
+}
+
+void JobOutcome::died_unheard(int rank, const std::string& host, Nanoseconds now) {
+  began(rank, host, now);
+  hung_up(rank, now);
 }
 
 std::string JobOutcome::stuck(Nanoseconds now) const {
@@ -123,9 +129,13 @@ std::string JobOutcome::unheard_text() const {
   return text;
 }
 
+std::vector<int> JobOutcome::late(Nanoseconds now) const {
+  const bool waits = !ranks_.empty() && !first_left_ && !any_running();
+  return waits && passed(last_change_, kLate_s, now) ? unheard() : std::vector<int>{};
+}
+
 std::string JobOutcome::awaited(Nanoseconds now) const {
-  const bool waits = !ranks_.empty() && !first_left_ && !any_running() && !unheard().empty();
-  return waits && passed(last_change_, kAwaited_s, now) ? unheard_text() : "";
+  return !late(now).empty() && passed(last_change_, kAwaited_s, now) ? unheard_text() : "";
 }
 
 void JobOutcome::ended_from_outside(Nanoseconds now) {

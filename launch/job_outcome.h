@@ -52,10 +52,14 @@ class JobOutcome {
   // `mpi_ended`: it called MPI_Finalize; mpirun waits in vain for one that has not.
   void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
   void hung_up(int rank, Nanoseconds now);
+  // It is known to be dead, and was not heard of.
+  void died_unheard(int rank, const std::string& host, Nanoseconds now);
 
   // Why those that are left have to be ended from outside; empty: they do not.
   std::string stuck(Nanoseconds now) const;
-  // Who has not begun a good while after others, who wait for it; empty: nobody waits.
+  // Who has not begun a while after others, who wait for it; empty: nobody waits.
+  std::vector<int> late(Nanoseconds now) const;
+  // The same after a good while, in words.
   std::string awaited(Nanoseconds now) const;
   // They are being: what they still say is of that. One that the job was running without is silent, because it is
   // stopped or cut off, for otherwise it would have been heard.

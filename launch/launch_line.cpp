@@ -496,6 +496,22 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
   return text;
 }
 
+// A rank that dies before it can say anything leaves the others in MPI_Init, and under recovery mpirun waits with them.
+// Of this host's ranks mpirun's children show who is there; on other hosts only time tells.
+void find_dead(const LaunchLine& line, pid_t mpirun, EndListener& ends, Nanoseconds now) {
+  const std::vector<int> late = ends.job().late(now);
+  if (late.empty()) return;
+  const std::vector<std::string> there = environment_of_children(mpirun, "OMPI_COMM_WORLD_RANK");
+  if (there.empty()) return;  // it has daemons start them
+  for (const int rank : late) {
+    const auto place = static_cast<size_t>(rank);
+    const std::string host = place < line.rank_hosts.size() ? line.rank_hosts[place] : "";
+    if (line.remote && !is_local(host) && host != host_name()) continue;
+    const bool alive = std::find(there.begin(), there.end(), std::to_string(rank)) != there.end();
+    if (!alive) ends.died_unheard(rank, host_name(), now);
+  }
+}
+
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
 constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
 
@@ -616,6 +632,7 @@ int run_launch_line(const LaunchLine& line) {
       kill(pid, kEndInOrder);
       repeat_at = clock.now() + kRepeatAfter;
     }
+    if (!killed) find_dead(line, pid, ends, clock.now());
     if (const std::string why = ends.job().stuck(clock.now()); !why.empty() && !killed) {
       killed = true;
       std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());

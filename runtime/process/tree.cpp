@@ -134,6 +134,19 @@ bool any_process_with(const std::string& text) {
   return false;
 }
 
+std::vector<std::string> environment_of_children(pid_t parent, const std::string& name) {
+  std::vector<std::string> values;
+  for (const pid_t pid : numbers_in("/proc")) {
+    const auto [state, its_parent] = state_and_parent(pid);
+    if (its_parent != parent || state == 'Z' || state == 'X') continue;
+    const std::string text = '\0' + read_proc("/proc/" + std::to_string(pid) + "/environ");
+    const std::string key = '\0' + name + '=';
+    const size_t begin = text.find(key);
+    if (begin != std::string::npos) values.emplace_back(text.c_str() + begin + key.size());
+  }
+  return values;
+}
+
 std::string describe_status(int status) {
   if (WIFSIGNALED(status)) return "was killed by " + signal_name(WTERMSIG(status));
   return "exited with status " + std::to_string(WEXITSTATUS(status));

@@ -33,6 +33,9 @@ bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reap
 // Whether a process that we may look at, zombies aside, has `text` on its command line or in its environment.
 bool any_process_with(const std::string& text);
 
+// What `name` stood for in the environment of each child of `parent` when it began; zombies and children without it left out.
+std::vector<std::string> environment_of_children(pid_t parent, const std::string& name);
+
 // "exited with status 3", "was killed by SIGSEGV", for a status of waitpid().
 std::string describe_status(int status);
 // "SIGTERM"; "signal 42" for one without a usual name.

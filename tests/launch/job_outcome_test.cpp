@@ -26,6 +26,24 @@ TEST_CASE("a good end with all ranks needs no words") {
   CHECK(job.summary() == "");
 }
 
+TEST_CASE("a rank that is known to have died before it was heard of is named, and not waited for") {
+  JobOutcome job(kSpec, 0);
+  CHECK(job.late(kHour).empty());  // nobody waits
+  job.began(0, "a", 0);
+  job.began(1, "a", 0);
+  CHECK(job.late(kSecond).empty());
+  CHECK(job.late(5 * kSecond) == std::vector<int>{2});
+  job.died_unheard(2, "a", 5 * kSecond);
+  CHECK(job.late(kHour).empty());
+  CHECK(job.awaited(kHour) == "");
+  CHECK(job.stuck(9 * kSecond) == "");
+  CHECK(job.stuck(11 * kSecond) == "rank 2 (host a) left while the job was starting");
+  CHECK(job.code() == 5);
+  CHECK(
+      job.summary() ==
+      "the job failed with exit code 5: no rank said how it ended; killed, or cut off with its host: rank 2 (host a)");
+}
+
 TEST_CASE("a loader that was killed on the way does not spoil the job, and is named") {
   JobOutcome job = running_job();
   job.hung_up(2, kSecond);

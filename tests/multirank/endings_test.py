@@ -131,23 +131,29 @@ def test_sigterm_to_mpirun_alone_is_a_request_to_the_job():
 
 
 def test_a_loader_that_is_killed_while_the_job_starts_is_named_alone():
-    with leaving_nothing() as env:
-        running = Running(env, started=False)
-        deadline = time.monotonic() + 20
-        killed = False
-        while not killed:
-            assert time.monotonic() < deadline and running.process.poll() is None, running.log()
-            with contextlib.suppress(LookupError, OSError, AttributeError, KeyError):
-                pid = running.ranks()[3]
-                # It has a socket, by which it says that it has begun: that is the first thing it does.
-                if any("socket:" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")):
-                    time.sleep(0.02)
-                    os.kill(pid, signal.SIGKILL)
-                    killed = True
-        code = running.end(40)
-        last = running.text("stderr").splitlines()[-1]
-        assert code != 0, running.log()
-        assert last.endswith(f"killed, or cut off with its host: rank 3 (host {socket.gethostname()})"), running.log()
+    # Before launch has heard of it, and after: it has a socket, by which it says that it has begun, as its first act.
+    def heard(pid):
+        sockets = [fd for fd in os.listdir(f"/proc/{pid}/fd") if "socket:" in os.readlink(f"/proc/{pid}/fd/{fd}")]
+        if sockets:
+            time.sleep(0.02)
+        return bool(sockets)
+
+    for ready in (lambda _: True, heard):
+        with leaving_nothing() as env:
+            running = Running(env, started=False)
+            deadline = time.monotonic() + 20
+            killed = False
+            while not killed:
+                assert time.monotonic() < deadline and running.process.poll() is None, running.log()
+                with contextlib.suppress(LookupError, OSError, AttributeError, KeyError):
+                    pid = running.ranks()[3]
+                    if ready(pid):
+                        os.kill(pid, signal.SIGKILL)
+                        killed = True
+            code = running.end(40)
+            last = running.text("stderr").splitlines()[-1]
+            assert code != 0, running.log()
+            assert last.endswith(f"killed, or cut off with its host: rank 3 (host {socket.gethostname()})"), running.log()
 
 
 def test_a_signal_to_everybody_costs_no_checkpoint():

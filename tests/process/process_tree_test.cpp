@@ -160,3 +160,26 @@ TEST_CASE("folders that are not a session's are never touched") {
   CHECK_FALSE(SessionFolder(base + "/penstock-missing").held());
   CHECK_FALSE(SessionFolder("").held());
 }
+
+TEST_CASE("the environment of children that are alive, one that they began with") {
+  std::array<int, 2> begun{};  // closed by exec
+  REQUIRE(pipe2(begun.data(), O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::array<const char*, 3> environment{"FIRST=1", "PLACE=7", nullptr};
+    execle("/bin/sleep", "sleep", "60", nullptr, environment.data());
+    _exit(127);
+  }
+  close(begun[1]);
+  char byte = 0;
+  CHECK(read(begun[0], &byte, 1) == 0);
+  close(begun[0]);
+  CHECK(environment_of_children(getpid(), "PLACE") == std::vector<std::string>{"7"});
+  CHECK(environment_of_children(getpid(), "LACE").empty());
+  CHECK(environment_of_children(child, "PLACE").empty());
+  kill(child, SIGKILL);
+  siginfo_t state{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(child), &state, WEXITED | WNOWAIT) == 0);
+  CHECK(environment_of_children(getpid(), "PLACE").empty());  // a zombie
+  waitpid(child, nullptr, 0);
+}
