@@ -20,7 +20,8 @@ int explain_fleet(const PlanArguments& arguments) {
                 "`penstock simulate` with the same words says what it does until then");
   }
   if (arguments.json) {
-    nlohmann::json json = {{"as_it_is", to_json(now)}, {"gains", nlohmann::json::array()}};
+    nlohmann::json json = {
+        {"as_it_is", to_json(now)}, {"gains", nlohmann::json::array()}, {"entered_by_hand", entered_by_hand(input)}};
     for (const Gain& gain : explanation.gains) {
       json["gains"].push_back({{"what", gain.what},
                                {"images_per_s", gain.images_per_s},
@@ -43,6 +44,7 @@ int explain_fleet(const PlanArguments& arguments) {
     std::printf("  %-48s %9.0f images/s, stalled %.1f %%: %+.1f %% (± %.1f)\n", gain.what.c_str(), gain.images_per_s,
                 100 * gain.stalled, 100 * gain.gain, 100 * gain.half_width);
   }
+  print_entered_by_hand(stdout, input);
   return 0;
 }
 

@@ -78,6 +78,7 @@ int plan(const PlanRequest& request) {
   if (request.arguments.json) {
     nlohmann::json json = to_json(plan);
     json["profile"] = {{"file", request.arguments.profile}, {"hash", input.profile.hash}};
+    json["entered_by_hand"] = entered_by_hand(input);
     std::printf("%s\n", json_text_replacing(json).c_str());
   } else {
     std::printf("%s\n", plan.sentence.c_str());
@@ -90,6 +91,7 @@ int plan(const PlanRequest& request) {
       std::printf("  %s\n", trust_line(*best, input).c_str());
     std::printf("  %zu fleets simulated, by the profile of %s (%s)\n", plan.looked_at.size(),
                 input.profile.machine.c_str(), input.profile.date.c_str());
+    print_entered_by_hand(stdout, input);
   }
   return plan.reachable ? 0 : kOutOfReach;
 }

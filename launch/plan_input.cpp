@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "launch/command.h"
+#include "runtime/job/suggest.h"
 #include "runtime/simulate/plan/plan_files.h"
 
 namespace penstock {
@@ -50,6 +51,11 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
   input.warmup_steps = arguments.warmup_steps;
   input.barrier = !arguments.no_barrier;
   return input;
+}
+
+void print_entered_by_hand(std::FILE* out, const PlanInput& input) {
+  const std::string keys = list_of(entered_by_hand(input), "and");
+  if (!keys.empty()) std::fprintf(out, "  entered by hand, and not measured: %s\n", keys.c_str());
 }
 
 std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct PlanArguments {
 // `what_ifs`: of one fleet; a plan looks at many.
 void add_plan_arguments(CLI::App& command, PlanArguments& arguments, bool what_ifs);
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& more_overrides = {});
+void print_entered_by_hand(std::FILE* out, const PlanInput& input);  // a line, where anything was
 std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments);
 
 }  // namespace penstock

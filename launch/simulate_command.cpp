@@ -38,12 +38,7 @@ nlohmann::json of_input(const PlanArguments& arguments, const PlanInput& input, 
                          {"samples", spec.dataset_size},
                          {"barrier", spec.barrier},
                          {"policy", name_of(spec.policy)}};
-  nlohmann::json by_hand = nlohmann::json::array();
-  for (const auto& [name, node] : input.cluster.nodes) {
-    if (node.gpus > 0) by_hand.push_back("nodes." + name + ".gpu_images_per_s");
-  }
-  if (input.cluster.program.step_ms > 0) by_hand.push_back("program.step_ms");
-  if (!by_hand.empty()) json["entered_by_hand"] = by_hand;
+  json["entered_by_hand"] = entered_by_hand(input);
   return json;
 }
 
@@ -69,6 +64,7 @@ void print_prediction(const PlanInput& input, const FleetSpec& spec, const Predi
     std::printf("  each part alone: %.0f images/s, and not more because of %s\n", p.naive.images_per_s,
                 p.naive.limit.c_str());
   }
+  print_entered_by_hand(stdout, input);
 }
 
 int simulate(const PlanArguments& arguments) {

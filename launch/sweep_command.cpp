@@ -138,7 +138,13 @@ int sweep(const PlanArguments& given) {
     if (shows) std::fprintf(stderr, "\r\033[Kpenstock: %zu of %zu points", point + 1, points);
   }
   if (shows) std::fputs("\r\033[K", stderr);
-  if (arguments.json) std::printf("%s\n", json_text_replacing(all).c_str());
+  const PlanInput input = plan_input(arguments);
+  if (arguments.json) {
+    const nlohmann::json json = {{"points", all}, {"entered_by_hand", entered_by_hand(input)}};
+    std::printf("%s\n", json_text_replacing(json).c_str());
+  } else if (!arguments.quiet) {
+    print_entered_by_hand(stderr, input);
+  }
   return failed ? 1 : 0;
 }
 

@@ -23,7 +23,7 @@ from emulated import BUILD, HERE, PENSTOCK, PYTHON, no_leftovers
 
 SECONDS = 8
 PHOTOS = os.path.join(BUILD, "predict_photos")
-# Loaders have one thread. The photos take about 6.2 ms of it, so a thread makes about 160 a second.
+# The photos take about 6.2 ms of it, so a thread makes about 160 a second.
 USUAL = dict(trainers=1, loaders=1, threads=1, batch=16, prefetch=2, step_ms=10.0, spread=0.0, barrier=True, events=())
 REFERENCE = "reference"
 CONFIGS = {
@@ -42,12 +42,21 @@ CONFIGS = {
     "two-and-two": dict(trainers=2, loaders=2, batch=8, step_ms=110.0),
     "two-loaders-spread": dict(loaders=2, step_ms=120.0, spread=0.4),
     "three-loaders": dict(loaders=3, step_ms=120.0),
+    # Near a knee, where the formula of rates says nothing of waits.
+    "knee": dict(step_ms=100.0),
+    "knee-shallow-spread": dict(prefetch=1, step_ms=105.0, spread=0.5),
+    "knee-two-trainers-spread": dict(trainers=2, loaders=2, batch=8, step_ms=100.0, spread=0.6),
+    "stopped": dict(loaders=2, step_ms=120.0, events=("stop:1@3+2",)),
     "killed": dict(loaders=2, step_ms=110.0, events=("kill:1@3",)),
+    # More threads than this machine's two cores: what no model here knows of. Published apart, and no gate.
+    "over-two-threads": dict(threads=2, step_ms=20.0),
+    "over-three-loaders": dict(loaders=3, step_ms=20.0),
+    "over-two-by-two": dict(loaders=2, threads=2, step_ms=20.0),
 }
 
 JOB = """\
 seed: 5
-loader: {{threads: 1, prefetch: {prefetch}, memory_gb: 0.2, index_memory_mb: 0}}
+loader: {{threads: {threads}, prefetch: {prefetch}, memory_gb: 0.2, index_memory_mb: 0}}
 trainer: {{timeout_s: 60, grace_s: 2}}
 splits:
   train:
@@ -67,7 +76,7 @@ def config_of(name):
 def count_of(folder, c):
     with open(os.path.join(folder, "reference.json")) as file:
         rate = json.load(file)["thread_images_per_s"]
-    per_s = min(c["loaders"] * rate, c["trainers"] * c["batch"] * 1000 / c["step_ms"])
+    per_s = min(c["loaders"] * c["threads"] * rate, c["trainers"] * c["batch"] * 1000 / c["step_ms"])
     steps = max(20, round(SECONDS * per_s / c["trainers"] / c["batch"]))
     return steps * c["trainers"] * c["batch"]
 
@@ -81,7 +90,7 @@ def write_job(work, folder, name, c, count):
         file.writelines(f"{paths[i % len(paths)]} {i % 7}\n" for i in range(count))
     path = os.path.join(work, name + ".yaml")
     with open(path, "w") as file:
-        file.write(JOB.format(photos=listed, prefetch=c["prefetch"], batch=c["batch"]))
+        file.write(JOB.format(photos=listed, threads=c["threads"], prefetch=c["prefetch"], batch=c["batch"]))
     return path
 
 

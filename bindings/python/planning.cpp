@@ -45,14 +45,20 @@ std::string plan_json(const Request& request, const std::string& target) {
   PlanOptions options;
   options.seeds = request.seeds;
   options.screening_seeds = std::min<int64_t>(3, request.seeds);
-  return json_text_replacing(to_json(find_plan(input_of(request), parse_target(target), options)));
+  const PlanInput input = input_of(request);
+  nlohmann::json json = to_json(find_plan(input, parse_target(target), options));
+  json["entered_by_hand"] = entered_by_hand(input);
+  return json_text_replacing(json);
 }
 
 std::string simulate_json(const Request& request, const std::vector<std::string>& what_ifs) {
   const Unlocked unlocked;
   std::vector<WhatIf> parsed;
   for (const std::string& text : what_ifs) parsed.push_back(parse_what_if(text));
-  return json_text_replacing(to_json(predict(fleet_of(input_of(request), parsed), {.seeds = request.seeds})));
+  const PlanInput input = input_of(request);
+  nlohmann::json json = to_json(predict(fleet_of(input, parsed), {.seeds = request.seeds}));
+  json["entered_by_hand"] = entered_by_hand(input);
+  return json_text_replacing(json);
 }
 
 }  // namespace

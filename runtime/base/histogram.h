@@ -41,6 +41,17 @@ class Histogram {
   int64_t most() const noexcept { return most_; }
   double sum() const noexcept { return sum_; }
   double mean() const noexcept { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
+  // About: of the middles of its buckets, from the true mean.
+  double variance() const {
+    double sum = 0;
+    for (const auto& [number, count] : buckets()) {
+      const auto bucket = static_cast<size_t>(number);
+      const int64_t begin = bucket == 0 ? 0 : end_of(bucket - 1) + 1;
+      const double middle = static_cast<double>(begin + std::min(end_of(bucket), most_)) / 2;
+      sum += static_cast<double>(count) * (middle - mean()) * (middle - mean());
+    }
+    return count_ > 0 ? sum / static_cast<double>(count_) : 0;
+  }
   // What this share of all is at or below, as its bucket's end.
   int64_t quantile(double share) const {
     if (count_ == 0) return 0;

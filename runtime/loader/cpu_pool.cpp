@@ -223,6 +223,7 @@ void CpuPool::end_step(PooledWork& item, Step step, const Done& done) {
     ++figures_.samples;
     figures_.sample_ns.add(done.busy_ns);
     figures_.sample_bytes.add(times.encoded_bytes);
+    figures_.sample_ns_bytes += static_cast<double>(done.busy_ns) * static_cast<double>(times.encoded_bytes);
     figures_.fed += done.feed_ns ? 1 : 0;
     figures_.feed_ns += done.feed_ns.value_or(0);
   }

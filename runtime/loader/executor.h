@@ -73,8 +73,9 @@ struct ExecutorFigures {
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
   int64_t encoded_bytes = 0;
-  Histogram sample_ns;     // a thread's time for each
-  Histogram sample_bytes;  // encoded
+  Histogram sample_ns;         // a thread's time for each
+  Histogram sample_bytes;      // encoded
+  double sample_ns_bytes = 0;  // time times size, summed over samples: how much of the time follows from the size
   int threads = 0;
   std::vector<GpuFigures> gpus;
   int64_t fed = 0;      // images that threads left to GPUs

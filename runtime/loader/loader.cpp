@@ -117,6 +117,7 @@ class Loader::Impl {
     report["augment_s"] = as_seconds(f.augment_ns);
     report["sample_ns"] = histogram_json(f.sample_ns);
     report["sample_bytes"] = histogram_json(f.sample_bytes);
+    report["sample_ns_bytes"] = f.sample_ns_bytes;
     report["read_ahead"] = ahead_report();
     if (splits_.learned() != nullptr) {
       const LearnedFigures learned = splits_.learned()->figures();

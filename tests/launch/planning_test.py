@@ -65,6 +65,21 @@ def test_a_job_is_simulated_and_a_seed_gives_one_log():
     assert slower["prediction"]["images_per_s"]["mean"] < one["prediction"]["images_per_s"]["mean"]
 
 
+def test_an_index_says_how_large_each_sample_is():
+    index = os.path.join(work.name, "train.index")
+    with no_leftovers() as env:
+        indexed = f"splits.train.dataset.index={index}"
+        assert run([PENSTOCK, "index", job, "--split", "train", indexed], 60, env=env).returncode == 0
+    told = json.loads(penstock("simulate", job, cluster, "--profile", profile, "--json", "--seeds=1", "--steps=1", indexed,
+                               "splits.train.batch_size=2").stdout)
+    with open(profile) as file:
+        assert told["samples"] == json.load(file)["dataset_size"], told
+    with open(index, "r+b") as file:
+        file.truncate(100)
+    cut = penstock("simulate", job, cluster, "--profile", profile, indexed)
+    assert cut.returncode == 4 and f"cannot read the index '{index}': " in cut.stderr, cut
+
+
 def test_what_ifs():
     usual = simulated("nodes.cpu.count=0", "program.step_ms=1")["prediction"]["images_per_s"]["mean"]
     for what in ("slow:0x0.2", "kill:1@0.05", "nic:0x0.001", "tail:x50"):
@@ -77,6 +92,7 @@ def test_a_plan():
     result = penstock("plan", job, cluster, "--profile", profile, *MANY)
     assert result.returncode == 0 and ("enough: " in result.stdout.splitlines()[0]), result
     told = json.loads(penstock("plan", job, cluster, "--profile", profile, "--json", *MANY).stdout)
+    assert told["entered_by_hand"] == ["program.step_ms"] and "not measured: program.step_ms" in result.stdout, result
     assert told["reachable"] and told["cheapest"]["reaches"] and told["sentence"] == result.stdout.splitlines()[0], told
 
 
@@ -92,7 +108,9 @@ def test_a_sweep():
     result = penstock(*words)
     lines = result.stdout.splitlines()
     assert result.returncode == 0 and len(lines) == 7 and lines[0].startswith("loader.threads\tsplits.train.batch_size\t"), result
-    points = json.loads(penstock(*words, "--json").stdout)
+    told = json.loads(penstock(*words, "--json").stdout)
+    points = told["points"]
+    assert told["entered_by_hand"] == ["program.step_ms"] and "entered by hand, and not measured: program.step_ms" in result.stderr, told
     assert [point["keys"]["loader.threads"] for point in points] == ["1", "1", "2", "2", "4", "4"]
     some = penstock("sweep", job, cluster, "--profile", profile, *MANY, "splits.train.batch_size=8,16000")
     assert some.returncode == 1 and len(some.stdout.splitlines()) == 3 and "cannot run on this cluster" in some.stdout, some

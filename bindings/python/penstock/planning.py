@@ -45,6 +45,7 @@ class Prediction:
     naive_images_per_s: float  # the least of what each part can do alone
     naive_limit: str  # and which part that is
     failure: Optional[str]  # why the job cannot go on, where it cannot
+    entered_by_hand: Tuple[str, ...] = ()  # keys of the cluster that no profile measured; of simulate() alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Plan:
     safe: Optional[Fleet]  # reaches the target with one machine (beside trainers: one loader) fewer
     largest: Optional[Fleet]  # the fastest that was looked at, where the target is out of reach
     looked_at: Tuple[Fleet, ...]
+    entered_by_hand: Tuple[str, ...]  # keys of the cluster that no profile measured
 
 
 def _interval(told) -> Interval:
@@ -84,7 +86,7 @@ def _interval(told) -> Interval:
 def _prediction(told) -> Prediction:
     return Prediction(_interval(told["images_per_s"]), _interval(told["stalled"]), _interval(told["step_s"]), told["wait_ms"],
                       told["loaders_busy"], told["busiest_link"], told["naive"]["images_per_s"], told["naive"]["limit"],
-                      told.get("failure"))
+                      told.get("failure"), tuple(told.get("entered_by_hand", ())))
 
 
 def _fleet(told) -> Optional[Fleet]:
@@ -111,7 +113,7 @@ def plan(job: _Path, cluster: _Path, profile: _Path, target: Optional[str] = Non
                                           target or ""))
     fleets = {key: _fleet(told[key]) for key in ("smallest", "cheapest", "safe", "largest")}
     return Plan(told["sentence"], told["reachable"], told["wanted_images_per_s"], **fleets,
-                looked_at=tuple(_fleet(one) for one in told["looked_at"]))
+                looked_at=tuple(_fleet(one) for one in told["looked_at"]), entered_by_hand=tuple(told["entered_by_hand"]))
 
 
 def simulate(job: _Path, cluster: _Path, profile: _Path, *, what_ifs: Sequence[str] = (), overrides: _Overrides = (),

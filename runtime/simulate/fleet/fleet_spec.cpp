@@ -45,7 +45,7 @@ void FleetSpec::check() const {
                 "ranks_per_replica divides the number of trainers");
   require_fleet(prefetch >= 1 && hold >= 0, "prefetch is at least 1, and hold 0");
   require_fleet(samples.payload_bytes >= 0 && samples.ns_per_byte >= 0, "a sample has a negative size or cost");
-  require_fleet(samples.known_bytes.empty() || std::ssize(samples.known_bytes) == dataset_size,
+  require_fleet(!samples.known_bytes || std::ssize(*samples.known_bytes) == dataset_size,
                 "samples.known_bytes has as many as the data set has samples");
   require_fleet(storage.bytes_per_s >= 0 && storage.reads_per_s >= 0 && storage.reads_ahead >= 1,
                 "storage has a negative speed");

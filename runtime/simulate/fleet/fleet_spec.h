@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -61,14 +62,14 @@ struct FleetTrainer {
 // What a sample is, and what making it costs a thread of speed 1. A sample of the data set costs the same each time but
 // for `noise`; all numbers follow from the seed and its index.
 struct SampleModel {
-  Distribution bytes = Distribution::constant(0);          // encoded
-  std::vector<int64_t> known_bytes = {};                   // by index, from the data set's own index; else `bytes`
-  Distribution work_ns = Distribution::constant(0);        // whatever its bytes are
-  double ns_per_byte = 0;                                  // and besides
-  Distribution noise = Distribution::constant(1'000'000);  // times so many millionths, drawn for every chunk anew
-  int64_t pixels = 0;                                      // of one, for what the balancer learns
-  int64_t payload_bytes = 0;                               // decoded, as it travels
-  bool sizes_known = false;                                // loaders can tell encoded sizes beforehand
+  Distribution bytes = Distribution::constant(0);                // encoded
+  std::shared_ptr<const std::vector<int64_t>> known_bytes = {};  // by index, from the data set's own; else `bytes`
+  Distribution work_ns = Distribution::constant(0);              // whatever its bytes are
+  double ns_per_byte = 0;                                        // and besides
+  Distribution noise = Distribution::constant(1'000'000);        // times so many millionths, drawn for every chunk anew
+  int64_t pixels = 0;                                            // of one, for what the balancer learns
+  int64_t payload_bytes = 0;                                     // decoded, as it travels
+  bool sizes_known = false;                                      // loaders can tell encoded sizes beforehand
 };
 
 // Where encoded samples come from; as a queue of its own for each node, or one that all share. Reads are served in the order

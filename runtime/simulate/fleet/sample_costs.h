@@ -19,7 +19,7 @@ class SampleCosts {
   SampleCosts(const SampleModel& model, uint64_t seed) : model_(model), seed_(seed) {}
 
   int64_t bytes(int64_t index) const {
-    if (!model_.known_bytes.empty()) return model_.known_bytes[static_cast<size_t>(index)];
+    if (model_.known_bytes) return (*model_.known_bytes)[static_cast<size_t>(index)];
     SeededRandom random = number(1, index);
     return model_.bytes.draw(random);
   }

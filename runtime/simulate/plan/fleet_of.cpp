@@ -45,6 +45,31 @@ Distribution distribution_of(const Histogram& histogram) {
   return histogram.count() > 0 ? Distribution::empirical(histogram.quantiles()) : Distribution::constant(0);
 }
 
+// What is left of a sample's time when its bytes' part is taken away: as long in the mean, and as spread out, as that
+// leaves. The times' own shape is kept, because only their moments are known together with the sizes.
+Distribution time_besides_bytes(const Profile& profile) {
+  const Histogram& times = profile.sample_ns;
+  if (times.count() == 0 || profile.ns_per_byte <= 0) return distribution_of(times);
+  const double of_bytes = profile.ns_per_byte * profile.sample_bytes.mean();
+  const double explained = profile.ns_per_byte * profile.ns_per_byte * profile.sample_bytes.variance();
+  const double left = std::max(0.0, times.variance() - explained);
+  const double narrower = times.variance() > 0 ? std::sqrt(left / times.variance()) : 0;
+  std::vector<std::pair<double, int64_t>> quantiles = times.quantiles();
+  for (auto& [share, ns] : quantiles) {
+    const double besides = (static_cast<double>(ns) - times.mean()) * narrower + times.mean() - of_bytes;
+    ns = std::max<int64_t>(0, std::llround(besides));
+  }
+  const Distribution besides = Distribution::empirical(std::move(quantiles));
+  const double wanted = std::max(0.0, times.mean() - of_bytes);
+  return besides.mean() > 0 ? besides.times(wanted / besides.mean()) : besides;
+}
+
+// Whether loaders know encoded sizes without looking at a disk (Source::known_size): where a table lists the samples.
+bool sizes_are_known(const DatasetSpec& dataset) {
+  const bool files = !dataset.folder.empty() || dataset.is_paired() || !dataset.list.empty();
+  return !dataset.index.empty() || (!files && !dataset.is_python());
+}
+
 void apply(FleetSpec& spec, const WhatIf& what) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::usage, "--what-if " + what.text + ": " + why);
@@ -102,6 +127,16 @@ void apply(FleetSpec& spec, const WhatIf& what) {
 int loaders_on(const ClusterNode& node, int threads) {
   if (node.loaders >= 0) return node.loaders;
   return std::max(0, node.cores - node.cores_for_training) / std::max(1, threads);
+}
+
+std::vector<std::string> entered_by_hand(const PlanInput& input) {
+  std::vector<std::string> keys;
+  for (const auto& [name, node] : input.cluster.nodes) {
+    if (node.gpus > 0) keys.push_back("nodes." + name + ".gpu_images_per_s");
+    if (node.speed != 1) keys.push_back("nodes." + name + ".speed");
+  }
+  if (input.cluster.program.step_ms > 0) keys.emplace_back("program.step_ms");
+  return keys;
 }
 
 WhatIf parse_what_if(const std::string& text) {
@@ -214,8 +249,10 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
     spec.racks.assign(static_cast<size_t>(racks), {cluster.network.rack_uplink_gbit * kBytesOfGbit});
   }
 
-  spec.samples.work_ns = distribution_of(profile.sample_ns);
+  spec.samples.work_ns = time_besides_bytes(profile);
+  spec.samples.ns_per_byte = profile.ns_per_byte;
   spec.samples.bytes = distribution_of(profile.sample_bytes);
+  spec.samples.sizes_known = sizes_are_known(split->second.dataset);
   spec.samples.pixels = profile.pixels;
   spec.samples.payload_bytes = profile.payload_bytes;
   const Cluster::Storage& storage = cluster.storage;
@@ -245,6 +282,10 @@ FleetSpec fleet_of(const PlanInput& input, const std::vector<WhatIf>& what_ifs) 
   spec.faults.slow_speed = cluster.faults.slow_speed;
 
   spec.dataset_size = input.samples > 0 ? input.samples : profile.dataset_size;
+  if (input.sizes && (input.samples == 0 || input.samples == std::ssize(*input.sizes))) {
+    spec.samples.known_bytes = input.sizes;
+    spec.dataset_size = std::ssize(*input.sizes);
+  }
   spec.batch_size = split->second.batch_size;
   spec.shuffle = split->second.sampler.shuffle;
   spec.epochs = input.epochs;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,19 @@ struct PlanInput {
   std::string split;
   Cluster cluster;
   Profile profile;
-  int64_t samples = 0;  // of the data set; 0: as many as where the profile comes from
+  // Of the data set: each one's encoded size, where its index is at hand; else how many there are, 0 meaning as many as
+  // where the profile comes from.
+  std::shared_ptr<const std::vector<int64_t>> sizes = {};
+  int64_t samples = 0;
   int64_t epochs = 1;
   int64_t steps = 0;  // of each epoch, at most; 0: all
   // Of the first epoch, that count for nothing; -1: none where a job is simulated, a tenth where a fleet is planned.
   int64_t warmup_steps = -1;
   bool barrier = true;
 };
+
+// Keys whose values stand for measurements and are none: a profile does not have them.
+std::vector<std::string> entered_by_hand(const PlanInput& input);
 
 // What happens to loaders:
 //   slow:2x0.4        loader 2 has 0.4 of its speed, from the beginning;  slow:2@10+5x0.4  from second 10 on, for 5

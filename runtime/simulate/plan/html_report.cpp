@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "runtime/job/suggest.h"
 #include "runtime/report/svg_plot.h"
 #include "runtime/simulate/plan/figure_text.h"
 #include "runtime/simulate/plan/validated_points.h"
@@ -286,11 +287,7 @@ std::string plan_page(const FleetPlan& plan, const PlanInput& given, const std::
           printed("%.2f", input.profile.sample_ns.mean() * 1e-6) +
           " ms of a thread each. Simulated with the production balancer; intervals are of the simulation's seeds, not "
           "of what a profile may miss.";
-  std::string by_hand;
-  if (input.cluster.program.step_ms > 0) by_hand = "program.step_ms";
-  for (const auto& [name, node] : input.cluster.nodes) {
-    if (node.gpus > 0) by_hand += (by_hand.empty() ? "" : ", ") + ("nodes." + name + ".gpu_images_per_s");
-  }
+  const std::string by_hand = list_of(entered_by_hand(input), "and");
   if (!by_hand.empty()) page += " Entered by hand, and not measured: " + html_escaped(by_hand) + ".";
   return page + "</p><p><code>" + html_escaped(command) + "</code></p></body></html>\n";
 }

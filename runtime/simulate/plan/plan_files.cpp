@@ -1,10 +1,14 @@
 #include "runtime/simulate/plan/plan_files.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
+#include "runtime/datasets/index_file.h"
 
 namespace penstock {
 
@@ -36,6 +40,25 @@ std::string profile_doubt(const PlanInput& input) {
          "' has, so samples may cost more or less, and be of another size; `penstock profile` measures these";
 }
 
+namespace {
+
+std::shared_ptr<const std::vector<int64_t>> sizes_in(const std::string& index) {
+  FileSystem& files = posix_file_system();
+  if (index.empty() || !std::filesystem::exists(index)) return nullptr;
+  try {
+    const SampleTable table = map_table(index, "", files);
+    auto sizes = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(table.size()));
+    for (int64_t i = 0; i < table.size(); ++i)
+      (*sizes)[static_cast<size_t>(i)] = static_cast<int64_t>(table.row(i).bytes);
+    return sizes;
+  } catch (const Error& error) {
+    throw Error(ErrorKind::dataset, "cannot read the index '" + index + "': " + error.message(),
+                "`penstock index` makes it anew");
+  }
+}
+
+}  // namespace
+
 PlanInput read_plan_files(const PlanFiles& files) {
   std::vector<std::string> job, cluster;
   for (const std::string& text : files.overrides) (of_cluster(text) ? cluster : job).push_back(text);
@@ -44,6 +67,8 @@ PlanInput read_plan_files(const PlanFiles& files) {
   input.cluster = load_cluster(files.cluster, cluster);
   input.profile = read_profile(files.profile);
   input.split = files.split.empty() ? main_split(input.job) : files.split;
+  const auto split = input.job.splits.find(input.split);
+  if (split != input.job.splits.end()) input.sizes = sizes_in(split->second.dataset.index);
   return input;
 }
 

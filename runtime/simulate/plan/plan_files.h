@@ -3,9 +3,10 @@
 //   const PlanInput input = read_plan_files({.job = "job.yaml", .cluster = "cluster.yaml", .profile = "profile.json",
 //                                            .overrides = {"loader.threads=8", "nodes.cpu.count=4"}});
 //
+// Where the split's data set has an index and that is here, it says how large each sample is; the data need not be here.
 // An override belongs to the cluster where its first key does (nodes, network, storage, program, faults, currency), and
 //   to the job otherwise.
-// Failure: Error(config) for job and cluster, Error(runtime) for the profile.
+// Failure: Error(config) for job and cluster, Error(runtime) for the profile, Error(dataset) for an index that is none.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 #include "runtime/simulate/plan/profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
@@ -16,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr double kLargestNumber = 1e15;  // of any number
 constexpr size_t kMostBytes = size_t{64} << 20;
 
@@ -36,6 +37,7 @@ void numbers(Profile_& profile, Number&& number) {
   number("dataset_size", profile.dataset_size);
   number("payload_bytes", profile.payload_bytes);
   number("pixels", profile.pixels);
+  number("ns_per_byte", profile.ns_per_byte);
   number("coordinator_event_ns", profile.overhead.event_ns);
   number("grant_ns", profile.overhead.grant_ns);
   number("loader_chunk_ns", profile.overhead.loader_chunk_ns);
@@ -72,6 +74,18 @@ void add(Histogram& sum, const Json& report, const char* key) {
   if (const auto one = histogram_from(report[key])) sum.add(*one);
 }
 
+// Of the line that is nearest to all samples (least squares). Not steeper than one that explains all of the times' mean,
+// or of their spread.
+double slope(const Profile& profile, double ns_bytes) {
+  const Histogram& ns = profile.sample_ns;
+  const Histogram& bytes = profile.sample_bytes;
+  const double spread = bytes.variance();
+  if (!(spread > 0) || bytes.count() != ns.count()) return 0;
+  const double together = ns_bytes / static_cast<double>(ns.count()) - ns.mean() * bytes.mean();
+  const double most = std::min(ns.mean() / bytes.mean(), std::sqrt(ns.variance() / spread));
+  return std::clamp(together / spread, 0.0, most);
+}
+
 }  // namespace
 
 Profile profile_of_report(const Json& report, const ProfileOrigin& origin) {
@@ -88,10 +102,11 @@ Profile profile_of_report(const Json& report, const ProfileOrigin& origin) {
     throw Error(ErrorKind::usage, "this is no report of a run", "name what `penstock run --json` printed");
   }
   int64_t images = 0, sent_bytes = 0, received_bytes = 0;
-  double receiver_busy_s = 0;
+  double receiver_busy_s = 0, ns_bytes = 0;
   for (const Json& rank : report["ranks"]) {
     add(profile.sample_ns, rank, "sample_ns");
     add(profile.sample_bytes, rank, "sample_bytes");
+    ns_bytes += rank.value("sample_ns_bytes", 0.0);
     if (rank.value("role", "") == "loader") {
       images += rank.value("images", int64_t{0});
       sent_bytes += rank.value("sent_bytes", int64_t{0});
@@ -107,6 +122,7 @@ Profile profile_of_report(const Json& report, const ProfileOrigin& origin) {
                 "take one of a run that ended, of this version of penstock");
   }
   profile.payload_bytes = sent_bytes / images;
+  profile.ns_per_byte = slope(profile, ns_bytes);
   profile.overhead.event_ns = kCoordinatorEvent;
   profile.overhead.loader_chunk_ns = kLoaderChunk;
   profile.overhead.hand_over_ns = kHandOver;

@@ -35,6 +35,7 @@ struct Profile {
   int64_t pixels = 0;         // of one, decoded; 0: not known
   Histogram sample_ns;        // a thread's time for one
   Histogram sample_bytes;     // encoded
+  double ns_per_byte = 0;     // by how much a sample takes longer for each byte that it is larger
   Histogram step_ns;          // from a batch to the program's next question; empty: no program was there
   OverheadModel overhead;
 

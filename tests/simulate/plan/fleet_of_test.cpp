@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/simulate/fleet/sample_costs.h"
 #include "tests/simulate/plan/small_plan.h"
 
 namespace penstock {
@@ -23,6 +24,48 @@ TEST_CASE("machines that train come first, loaders are as many as the cores have
   CHECK(spec.samples.work_ns.mean() == doctest::Approx(10e6).epsilon(0.01));
   CHECK(spec.batch_size == 32);
   CHECK(spec.steps == 40);
+}
+
+TEST_CASE("a sample's time follows its size as far as the profile says, and is as long and as varied as it measured") {
+  PlanInput input = small_plan();
+  Histogram& times = input.profile.sample_ns = {};
+  Histogram& sizes = input.profile.sample_bytes = {};
+  for (int64_t i = 0; i < 1000; ++i) {
+    sizes.add(50'000 + 100 * i);
+    times.add(40 * (50'000 + 100 * i) + (i * 7919 % 1000) * 3'000);
+  }
+  input.profile.ns_per_byte = 40;
+  const FleetSpec spec = fleet_of(input);
+  const SampleCosts costs(spec.samples, 1);
+  Histogram made;
+  double together = 0, bytes = 0;
+  for (int64_t i = 0; i < 20'000; ++i) {
+    const auto ns = static_cast<double>(costs.work_ns(i, i));
+    made.add(static_cast<int64_t>(ns));
+    bytes += static_cast<double>(costs.bytes(i));
+    together += ns * static_cast<double>(costs.bytes(i));
+  }
+  CHECK(made.mean() == doctest::Approx(times.mean()).epsilon(0.01));
+  CHECK(made.variance() == doctest::Approx(times.variance()).epsilon(0.05));
+  const double covariance = together / 20'000 - made.mean() * bytes / 20'000;
+  CHECK(covariance / sizes.variance() == doctest::Approx(40).epsilon(0.05));
+}
+
+TEST_CASE("the data set's own sizes are taken where they are known, and are as many as it has samples") {
+  PlanInput input = small_plan();
+  input.samples = 0;
+  input.sizes = std::make_shared<const std::vector<int64_t>>(5000, 123'456);
+  const FleetSpec spec = fleet_of(input);
+  CHECK(spec.dataset_size == 5000);
+  CHECK(SampleCosts(spec.samples, 1).bytes(4999) == 123'456);
+  input.samples = 6000;  // another data set than the index is of
+  CHECK(fleet_of(input).dataset_size == 6000);
+  CHECK(!fleet_of(input).samples.known_bytes);
+}
+
+TEST_CASE("what was entered by hand is named") {
+  CHECK(entered_by_hand(small_plan({"nodes.cpu.gpus=1", "nodes.cpu.gpu_images_per_s=2000", "nodes.big.speed=0.5"})) ==
+        std::vector<std::string>{"nodes.big.speed", "nodes.cpu.gpu_images_per_s", "program.step_ms"});
 }
 
 TEST_CASE("what training takes of a NIC is not there for loading, and a speed is of the threads") {

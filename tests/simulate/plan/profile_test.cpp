@@ -42,6 +42,28 @@ TEST_CASE("of a run's report: its samples, its steps, and what a receiver takes 
                        doctest::Contains("no sample that a loader made"), Error);
 }
 
+TEST_CASE("how much of a sample's time follows from its size") {
+  // 40 ns a byte, and 1 ms besides that comes and goes.
+  Histogram times, sizes;
+  double together = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const int64_t bytes = 20'000 + 100 * i;
+    const int64_t ns = 40 * bytes + (i % 2) * 1'000'000;
+    times.add(ns);
+    sizes.add(bytes);
+    together += static_cast<double>(ns) * static_cast<double>(bytes);
+  }
+  nlohmann::json told = report();
+  for (nlohmann::json& rank : told["ranks"]) {
+    if (rank["role"] != "loader") continue;
+    rank["sample_ns"] = histogram_json(times);
+    rank["sample_bytes"] = histogram_json(sizes);
+    rank["sample_ns_bytes"] = together;
+  }
+  CHECK(profile_of_report(told, kOrigin).ns_per_byte == doctest::Approx(40).epsilon(0.01));
+  CHECK(profile_of_report(report(), kOrigin).ns_per_byte == 0);  // of a report that does not say
+}
+
 TEST_CASE("it is written down with its hash, and read as it was") {
   const std::string text = to_text(profile_of_report(report(), kOrigin));
   const Profile read = profile_from_text(text, "p.json");
