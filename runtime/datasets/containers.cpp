@@ -1,6 +1,7 @@
 #include "runtime/datasets/containers.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -48,18 +49,24 @@ std::vector<std::string> mnist_files(const DatasetSpec& dataset, FileSystem& fil
 
 std::vector<std::string> cifar_files(const DatasetSpec& dataset, bool hundred, FileSystem& files) {
   const std::string& top = hundred ? dataset.cifar100 : dataset.cifar10;
+  // Two versions are published: binary, and pickled for Python, which torchvision loads.
   const std::string below = hundred ? "/cifar-100-binary" : "/cifar-10-batches-bin";
-  std::vector<std::string> names;
+  const std::string pickled = hundred ? "/cifar-100-python" : "/cifar-10-batches-py";
+  std::vector<std::string> stems;
   if (hundred) {
-    names = {dataset.train ? "train.bin" : "test.bin"};
+    stems = {dataset.train ? "train" : "test"};
   } else if (dataset.train) {
-    for (int i = 1; i <= 5; ++i) names.push_back("data_batch_" + std::to_string(i) + ".bin");
+    for (int i = 1; i <= 5; ++i) stems.push_back("data_batch_" + std::to_string(i));
   } else {
-    names = {"test_batch.bin"};
+    stems = {"test_batch"};
   }
   std::string missing;
   size_t most = 0;
-  for (const std::string& folder : {top, top + below}) {
+  const std::array<std::pair<std::string, const char*>, 4> places{
+      {{top, ".bin"}, {top + below, ".bin"}, {top, ""}, {top + pickled, ""}}};
+  for (const auto& [folder, ending] : places) {
+    std::vector<std::string> names;
+    for (const std::string& stem : stems) names.push_back(stem + ending);
     std::vector<std::string> there;
     try {
       for (const DirectoryEntry& entry : files.list_directory(folder).entries) there.push_back(entry.name);
@@ -81,7 +88,8 @@ std::vector<std::string> cifar_files(const DatasetSpec& dataset, bool hundred, F
     most = std::max(most, out.size());
   }
   throw Error(ErrorKind::dataset, missing,
-              std::string("name the folder with the binary version of CIFAR, ") + below.substr(1) + " or its parent");
+              "name the folder with CIFAR's binary version, " + below.substr(1) + ", or Python's, " +
+                  pickled.substr(1) + ", or its parent");
 }
 
 }  // namespace

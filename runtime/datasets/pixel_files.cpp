@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/datasets/containers.h"
+#include "runtime/datasets/plain_pickle.h"
 #include "runtime/datasets/tar_reader.h"
 
 namespace penstock {
@@ -48,6 +49,94 @@ IdxHeader idx_header(const FileReader& file, int dimensions) {
   return header;
 }
 
+constexpr const char* kBinary = ".bin";
+constexpr uint64_t kMostPickle = uint64_t{512} << 20;
+
+struct CifarFile {
+  const FileReader& file;
+  uint32_t number;
+  std::string name;
+  bool hundred;
+  size_t classes;
+
+  // `label_at`: where the label stands.
+  void add_to(TableBuilder& table, uint64_t i, uint64_t offset, uint64_t label_at, int64_t label,
+              int64_t coarse) const {
+    if (label < 0 || label >= static_cast<int64_t>(classes)) {
+      refuse_shard(file, label_at,
+                   "label " + std::to_string(label) + "; there are " + std::to_string(classes) + " classes",
+                   "is it of CIFAR-" + std::to_string(classes) + "?");
+    }
+    table.add(name + "[" + std::to_string(i) + "]", label, number, offset, kCifarPixels);
+    if (hundred) table.value(0, std::as_bytes(std::span(&coarse, 1)));
+  }
+};
+
+void add_binary(TableBuilder& table, const CifarFile& cifar) {
+  uint64_t records = 0;
+  if (const std::string why = check_cifar(cifar.file.size(), cifar.hundred, records); !why.empty()) {
+    refuse_shard(cifar.file, 0, why);
+  }
+  const uint64_t record = kCifarPixels + (cifar.hundred ? 2 : 1);
+  // One read for many labels: a batch of CIFAR-10 is 30 MB, and its labels lie 3 KB apart.
+  std::vector<std::byte> piece(static_cast<size_t>(record * std::min<uint64_t>(records, 256)));
+  for (uint64_t i = 0; i < records; ++i) {
+    const uint64_t within = i % 256;
+    if (within == 0) {
+      const uint64_t count = std::min<uint64_t>(256, records - i);
+      cifar.file.read_at(i * record, std::span(piece).first(static_cast<size_t>(record * count)));
+    }
+    const std::byte* at = piece.data() + within * record;
+    cifar.add_to(table, i, i * record + record - kCifarPixels, i * record,
+                 std::to_integer<int64_t>(at[cifar.hundred ? 1 : 0]), std::to_integer<int64_t>(at[0]));
+  }
+}
+
+PlainPickle read_pickle(const FileReader& file) {
+  const char* const remedy = "copy it again; files that Python 3 pickled anew are not read, the binary version is";
+  if (file.size() > kMostPickle) refuse_shard(file, 0, "it is larger than any batch of CIFAR", remedy);
+  std::vector<std::byte> bytes(static_cast<size_t>(file.size()));
+  file.read_at(0, bytes);
+  PlainPickle value;
+  if (const std::string why = read_plain_pickle(bytes, value); !why.empty()) refuse_shard(file, 0, why, remedy);
+  return value;
+}
+
+// torchvision's layout: {"data": array [n, 3072], "labels": list}, or "fine_labels" and "coarse_labels".
+void add_pickled(TableBuilder& table, const CifarFile& cifar) {
+  const PlainPickle batch = read_pickle(cifar.file);
+  const PlainPickle* data = batch.find("data");
+  const PlainPickle* labels = batch.find(cifar.hundred ? "fine_labels" : "labels");
+  const PlainPickle* coarse = batch.find(cifar.hundred ? "coarse_labels" : "labels");
+  const bool good = data != nullptr && data->extents.size() == 2 && data->extents[1] == kCifarPixels &&
+                    labels != nullptr && labels->items.size() == data->extents[0] && coarse != nullptr &&
+                    coarse->items.size() == data->extents[0];
+  if (!good)
+    refuse_shard(cifar.file, 0, "it is no batch of CIFAR", "name the folder with the one or the other version");
+  for (uint64_t i = 0; i < data->extents[0]; ++i) {
+    const auto at = static_cast<size_t>(i);
+    cifar.add_to(table, i, data->data + i * kCifarPixels, 0, labels->items[at].number, coarse->items[at].number);
+  }
+}
+
+std::vector<std::string> cifar_classes(const std::string& path, bool binary, bool hundred, size_t classes,
+                                       FileSystem& files) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  if (binary) return class_names(folder + (hundred ? "fine_label_names.txt" : "batches.meta.txt"), classes, files);
+  std::vector<std::byte> bytes;
+  try {
+    if (!files.read_file(folder + (hundred ? "meta" : "batches.meta"), kMaxClassText, bytes)) return {};
+  } catch (const FileError&) {
+    return {};
+  }
+  PlainPickle meta;
+  if (!read_plain_pickle(bytes, meta).empty()) return {};
+  const PlainPickle* names = meta.find(hundred ? "fine_label_names" : "label_names");
+  std::vector<std::string> out;
+  for (size_t c = 0; names != nullptr && c < names->items.size(); ++c) out.push_back(names->items[c].text);
+  return out.size() == classes ? out : std::vector<std::string>{};
+}
+
 }  // namespace
 
 std::string read_idx_header(std::span<const std::byte> begin, uint64_t file_bytes, IdxHeader& out) {
@@ -88,47 +177,23 @@ std::string check_cifar(uint64_t file_bytes, bool hundred, uint64_t& records) {
 
 SampleTable list_cifar(const ContainerInput& input, bool hundred) {
   const std::string root = container_root(input.dataset);
-  const int64_t classes = hundred ? 100 : 10;
+  const size_t classes = hundred ? 100 : 10;
   TableBuilder table(hundred ? "cifar100" : "cifar10");
   table.facts().pixels = {PixelLayout::planar_rgb, 32, 32};
   if (hundred) table.add_field({"coarse_label", FieldKind::tensor, DType::int64, {}});
   for (const std::string& path : container_files(input.dataset, input.files)) {
     TableFile facts;
     const std::shared_ptr<const FileReader> file = input.shards.survey(path, facts);
-    uint64_t records = 0;
-    if (const std::string why = check_cifar(file->size(), hundred, records); !why.empty()) refuse_shard(*file, 0, why);
     facts.path = relative_to(root, path);
-    const std::string name = facts.path.substr(facts.path.rfind('/') + 1);
+    std::string name = facts.path.substr(facts.path.rfind('/') + 1);
+    const bool binary = name.ends_with(kBinary);
+    if (!binary) name += kBinary;  // the same samples, so the same names
     const uint32_t number = table.add_file(std::move(facts));
-    if (table.facts().files.size() == 1) {
-      table.facts().classes =
-          class_names(path.substr(0, path.rfind('/') + 1) + (hundred ? "fine_label_names.txt" : "batches.meta.txt"),
-                      static_cast<size_t>(classes), input.files);
-    }
-    const uint64_t record = kCifarPixels + (hundred ? 2 : 1);
-    // One read for many labels: a batch of CIFAR-10 is 30 MB, and its labels lie 3 KB apart.
-    std::vector<std::byte> piece(static_cast<size_t>(record * std::min<uint64_t>(records, 256)));
-    for (uint64_t i = 0; i < records; ++i) {
-      const uint64_t within = i % 256;
-      if (within == 0)
-        file->read_at(i * record,
-                      std::span(piece).first(static_cast<size_t>(record * std::min<uint64_t>(256, records - i))));
-      const std::byte* at = piece.data() + within * record;
-      const auto label = std::to_integer<int64_t>(at[hundred ? 1 : 0]);
-      if (label >= classes) {
-        refuse_shard(*file, i * record,
-                     "label " + std::to_string(label) + "; there are " + std::to_string(classes) + " classes",
-                     "is it the binary version, of CIFAR-" + std::to_string(classes) + "?");
-      }
-      table.add(name + "[" + std::to_string(i) + "]", label, number, i * record + record - kCifarPixels, kCifarPixels);
-      if (hundred) {
-        const auto coarse = std::to_integer<int64_t>(at[0]);
-        table.value(0, std::as_bytes(std::span(&coarse, 1)));
-      }
-    }
+    if (number == 0) table.facts().classes = cifar_classes(path, binary, hundred, classes, input.files);
+    (binary ? add_binary : add_pickled)(table, {*file, number, name, hundred, classes});
   }
   if (table.facts().classes.empty()) {
-    for (int64_t c = 0; c < classes; ++c) table.facts().classes.push_back(std::to_string(c));
+    for (size_t c = 0; c < classes; ++c) table.facts().classes.push_back(std::to_string(c));
   }
   return table.finish();
 }

@@ -1,14 +1,16 @@
-"""Every published CIFAR-10 record of ../shared/data/cifar10: pixels, labels, counts a class."""
+"""Every published CIFAR-10 record of ../shared/data/cifar10: pixels, labels, counts a class; and from Python's version of them."""
 
 import json
 import os
+import pickle
 import sys
 import tempfile
 
 import numpy
 
+import containers
 import leftovers
-from jobs import PENSTOCK
+from jobs import PENSTOCK, run_job
 
 DATA = os.path.join(os.environ["PENSTOCK_SOURCE"], "..", "shared", "data", "cifar10")
 JOB = """\
@@ -25,6 +27,26 @@ splits:
 def records(names):
     raw = b"".join(open(os.path.join(DATA, name), "rb").read() for name in names)
     return numpy.frombuffer(raw, numpy.uint8).reshape(-1, 3073)
+
+
+def python_version(folder):
+    """The same records in torchvision's layout."""
+    top = os.path.join(folder, "cifar-10-batches-py")
+    os.makedirs(top, exist_ok=True)
+    for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+        raw = open(os.path.join(DATA, name + ".bin"), "rb").read()
+        pickled = containers.cifar_pickle([raw[at:at + 3073] for at in range(0, len(raw), 3073)])
+        unpickled = pickle.loads(pickled, encoding="latin1")  # as torchvision does
+        assert unpickled["data"].tobytes()[:3072] == raw[1:3073] and unpickled["labels"][0] == raw[0]
+        with open(os.path.join(top, name), "wb") as file:
+            file.write(pickled)
+
+
+def pixel_hash(folder, data):
+    job = os.path.join(folder, "hash.yaml")
+    with open(job, "w") as file:
+        file.write(JOB.format(data=json.dumps(os.path.abspath(data)), train="true"))
+    return run_job(job).hashes()
 
 
 def main():
@@ -62,6 +84,9 @@ def main():
         for name, count in zip(names, counts):
             line = next(line for line in checked.stdout.splitlines() if f" {name} " in line)
             assert line.split()[-1] == f"{count:,}" and count > 80, line
+    with tempfile.TemporaryDirectory(prefix="cifar10-") as top:
+        python_version(top)
+        assert pixel_hash(top, top) == pixel_hash(top, DATA)
     print("ok: 5,170 and 1,017 records")
     return 0
 

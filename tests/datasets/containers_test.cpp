@@ -253,6 +253,61 @@ TEST_CASE("CIFAR: planes become pixels; wrong sizes and labels are refused") {
   CHECK(load(*fine, 0).fields[0][0] == std::byte{5});
 }
 
+// As Python 2 and NumPy pickled CIFAR's batches: an array of bytes and a list of labels.
+std::string python_batch(const std::string& pixels, const std::string& labels, const std::string& dtype = "u1") {
+  const auto text = [](const std::string& one) { return "U" + std::string(1, static_cast<char>(one.size())) + one; };
+  std::string out = "\x80\2}q\1(" + text("data") + "cnumpy.core.multiarray\n_reconstruct\nq\2cnumpy\nndarray\nK";
+  out += std::string(1, '\0') + "\x85" + text("b") + "\x87Rq\3(K\1K" + std::string(1, static_cast<char>(labels.size()));
+  out +=
+      std::string("M\x00\x0c\x86", 4) + "cnumpy\ndtype\n" + text(dtype) + std::string("K\0K\1\x87R(K\3", 9) + text("|");
+  out += std::string("NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89T", 19);
+  for (int i = 0; i < 4; ++i) out += static_cast<char>(pixels.size() >> (8 * i) & 255);
+  out += pixels + "tb" + text("labels") + "](";
+  for (const char label : labels) out += std::string("K") + label;
+  return out + "eu.";
+}
+
+TEST_CASE("CIFAR as torchvision has it, pickled for Python: the same samples, and nothing of a pickle is run") {
+  TemporaryFolder folder;
+  std::string pixels;
+  for (int i = 0; i < 2 * 3072; ++i) pixels += static_cast<char>(i % 251);
+  const std::string batch = python_batch(pixels, "\3\7");
+  const auto write = [&](const std::string& content) { folder.write("cifar-10-batches-py/test_batch", content); };
+  write(batch);
+  folder.write("cifar-10-batches-bin/test_batch.bin", "\3" + pixels.substr(0, 3072) + "\7" + pixels.substr(3072));
+  DatasetSpec spec;
+  spec.cifar10 = folder.path("cifar-10-batches-py");
+  spec.train = false;
+  const auto source = open(spec);
+  REQUIRE(source->size() == 2);
+  CHECK(source->key(1) == "test_batch.bin[1]");
+  CHECK(source->label(1) == 7);
+  DatasetSpec binary = spec;
+  binary.cifar10 = folder.path();  // with both of them, the binary version
+  const auto same = open(binary);
+  const SourceSample one = load(*source, 1);
+  const SourceSample other = load(*same, 1);
+  CHECK(std::equal(one.image.begin(), one.image.end(), other.image.begin(), other.image.end()));
+  CHECK(source->fingerprint() == same->fingerprint());
+
+  for (size_t size = 0; size < batch.size(); size += size < 200 ? 1 : 611) {
+    write(batch.substr(0, size));
+    CHECK(contains(error_of(spec), "cifar-10-batches-py/test_batch'"));
+  }
+  write(python_batch(pixels, "\3\7", "f4"));
+  CHECK(contains(error_of(spec), "its array is not of unsigned bytes"));
+  write(python_batch(pixels.substr(1), "\3\7"));
+  CHECK(contains(error_of(spec), "its array has another size than it says"));
+  write(python_batch(pixels, "\3\x0c"));
+  CHECK(contains(error_of(spec), "label 12; there are 10 classes"));
+  write("\x80\2cos\nsystem\nU\4true\x85R.");
+  CHECK(contains(error_of(spec), "it calls 'os system'"));
+  write("\x80\2" + std::string(100, ']') + std::string(99, 'a') + ".");
+  CHECK(contains(error_of(spec), "its values are nested too deeply"));
+  write("cposix\nsystem\n.");
+  CHECK(contains(error_of(spec), "it is no batch of CIFAR"));
+}
+
 TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused") {
   TemporaryFolder folder;
   const std::string images = std::string("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\3", 16) + "abcdefghijkl";

@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = bytes_of(data + 2, size - 2);
   MemoryDisk disk;
   DatasetSpec spec;
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0: {
       const size_t cut = std::min<size_t>(bytes.size(), data[1]);
       disk.add("/m/train-labels-idx1-ubyte", bytes.first(cut));
@@ -29,6 +29,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 3:
       disk.add("/c/test_batch.bin", bytes);
+      spec.cifar10 = "/c";
+      spec.train = false;
+      break;
+    case 4:
+      disk.add("/c/test_batch", bytes);
       spec.cifar10 = "/c";
       spec.train = false;
       break;

@@ -71,7 +71,8 @@ def seeds(folder):
     return {
         "fuzz_tar": [bytes([flags]) + tar for flags in (0, 1, 3, 7, 13)],
         "fuzz_pixel_files": [b"\0" + bytes([len(labels)]) + labels + images, b"\1\0" + packed[:4000],
-                             b"\2\0\5\x63" + bytes(3072), b"\3\0\5" + bytes(3072), b"\4\x18" + npy],
+                             b"\2\0\5\x63" + bytes(3072), b"\3\0\5" + bytes(3072),
+                             b"\4\0" + containers.cifar_pickle([b"\5" + bytes(3072)]), b"\5\x18" + npy],
         "fuzz_csv": [b"\0" + csv, b"\2" + csv, b"\1a b.jpg 3\nc.jpg\t-1\n", b"\1a-{08..11}{x,y}.tar"],
         "fuzz_mds": [bytes([flags]) + struct.pack("<H", len(index)) + index + shard for flags in (0, 1, 3)],
         "fuzz_tfrecord": [bytes([flags]) + record for flags in (0, 1, 3)] + [b"\4" + record[12:-4]],

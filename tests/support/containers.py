@@ -180,3 +180,15 @@ def write_list(target, samples):
         for _, path, label in samples:
             file.write(f"{path} {label}\n")
     return target
+
+
+def cifar_pickle(records):
+    """CIFAR-10's "python version" of binary records, with the instructions that Python 2 and NumPy wrote (pickle protocol 2)."""
+    def text(one):
+        return b"U" + bytes([len(one)]) + one
+    rows = b"".join(record[1:] for record in records)
+    array = (b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85" + text(b"b") + b"\x87R(K\1" + b"J" +
+             struct.pack("<i", len(records)) + b"M\0\x0c\x86cnumpy\ndtype\n" + text(b"u1") + b"K\0K\1\x87R(K\3" + text(b"|") +
+             b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89T" + struct.pack("<I", len(rows)) + rows + b"tb")
+    labels = b"](" + b"".join(b"K" + record[:1] for record in records) + b"e"
+    return b"\x80\2}(" + text(b"data") + array + text(b"labels") + labels + b"u."
