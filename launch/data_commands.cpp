@@ -8,6 +8,7 @@
 #include "launch/dataset_given.h"
 #include "launch/demo_data.h"
 #include "launch/init_job.h"
+#include "runtime/base/error.h"
 #include "runtime/datasets/image_folder.h"
 #include "runtime/datasets/pack_format.h"
 #include "runtime/decode/image.h"
@@ -21,6 +22,10 @@ void add_init(CLI::App& app, Chosen& chosen) {
   auto val = std::make_shared<std::string>();
   command->add_option("--data", *train, "training photos, one folder a class; or a pack")->required()->type_name("DIR");
   command->add_option("--val", *val, "validation photos, the same classes")->type_name("DIR");
+  auto share = std::make_shared<double>(0);
+  command->add_option("--val-share", *share, "or this share of each class of the one folder, held out by a seed: 0.2")
+      ->check(CLI::Range(0.001, 0.99).description(""))
+      ->excludes("--val");
   command->callback([=, &chosen] {
     chosen.run = [=] {
       const auto data = [](const std::string& folder) -> InitData {
@@ -33,7 +38,12 @@ void add_init(CLI::App& app, Chosen& chosen) {
         // The file may be saved anywhere, and relative folders in it would count from there.
         return {std::filesystem::absolute(folder).lexically_normal().string(), pack};
       };
-      std::fputs(init_job(data(*train), data(*val)).c_str(), stdout);
+      const InitData from = data(*train);
+      if (from.pack && *share > 0) {
+        throw Error(ErrorKind::usage, "--val-share holds out pictures of class folders, and '" + *train + "' is a pack",
+                    "pack the two parts apart");
+      }
+      std::fputs(init_job(from, data(*val), *share).c_str(), stdout);
       return 0;
     };
   });

@@ -1,6 +1,7 @@
 #include "launch/init_job.h"
 
 #include <cstdint>
+#include <cstdio>
 
 #include "runtime/base/error.h"
 
@@ -118,12 +119,24 @@ std::string yaml_quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string init_job(const InitData& train, const InitData& val) {
+std::string init_job(const InitData& train, const InitData& val, double val_share) {
   if (train.folder.empty()) {
     throw Error(ErrorKind::usage, "no folder of training images is named", "penstock init --data DIR [--val DIR]");
   }
   std::string job =
       head + data_line(train, "holds one folder per class; a relative path starts at this file") + train_rest;
+  if (val_share > 0) {
+    const auto part = [&](const char* key, const std::string& value, const char* about) {
+      return "\n      " + std::string(key) + ": " + value + "  # " + about;
+    };
+    char share[32];
+    std::snprintf(share, sizeof share, "%g", val_share);
+    const std::string folder = data_line(train, "holds one folder per class; a relative path starts at this file");
+    const std::string held_out = part("val_share", share, "of each class, which train: false is") +
+                                 part("val_seed", "0", "which pictures those are");
+    return head + folder + held_out + train_rest + val_head + folder + held_out +
+           part("train", "false", "the held-out part") + val_rest;
+  }
   if (!val.folder.empty()) job += val_head + data_line(val, "the same class folders as above") + val_rest;
   return job;
 }

@@ -2,8 +2,8 @@
 //
 //   std::cout << init_job({"photos/train"}, {"photos/val"});
 //
-// Trains as the ImageNet recipes do (RandomResizedCrop 224, flip, Normalize); with a validation folder there is a
-//   second split that counts every sample exactly once.
+// Trains as the ImageNet recipes do (RandomResizedCrop 224, flip, Normalize); with a validation folder, or a share of the one
+//   folder, there is a second split that counts every sample exactly once.
 // Nothing is opened: the text depends on the two names alone. They are written as given, and a job file's relative path
 //   starts at the file's folder: pass absolute paths unless you know where the file will stand.
 // Failure: Error(usage) for a name that YAML cannot hold (no UTF-8, or empty).
@@ -23,7 +23,8 @@ struct InitData {
   InitData(std::string name, bool is_pack = false) : folder(std::move(name)), pack(is_pack) {}
 };
 
-std::string init_job(const InitData& train, const InitData& val = {});
+// `val_share`: of the folder's pictures, held out for a second split; there is no other folder then.
+std::string init_job(const InitData& train, const InitData& val = {}, double val_share = 0);
 
 // A double-quoted YAML scalar: any UTF-8 text, in one line.
 std::string yaml_quoted(const std::string& text);

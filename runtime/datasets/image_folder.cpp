@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -221,6 +222,37 @@ std::vector<ImageFolder::ClassListing> ImageFolder::list_classes() {
   return listings;
 }
 
+void ImageFolder::keep_part(ClassListing& listing, const FolderPart& part) {
+  using Ranked = std::pair<std::string, size_t>;  // hash, place
+  std::vector<Ranked> ranked;
+  ranked.reserve(static_cast<size_t>(listing.count));
+  for (const ClassListing::Part& folder : listing.parts) {
+    folder.for_each([&](std::string_view name) {
+      const std::string key = std::to_string(part.seed) + '\0' + folder.path + '/' + std::string(name);
+      ranked.emplace_back(hash128(key).hex(), ranked.size());
+    });
+  }
+  const auto wanted = static_cast<int64_t>(std::llround(part.val_share * static_cast<double>(listing.count)));
+  const auto val = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(wanted, 0, listing.count - 1));
+  std::nth_element(ranked.begin(), ranked.begin() + val, ranked.end());
+  std::vector<bool> of_val(ranked.size());
+  for (std::ptrdiff_t i = 0; i < val; ++i) of_val[ranked[static_cast<size_t>(i)].second] = true;
+
+  ClassListing kept;
+  size_t place = 0;
+  for (const ClassListing::Part& folder : listing.parts) {
+    ClassListing::Part some{folder.path, {}};
+    folder.for_each([&](std::string_view name) {
+      if (of_val[place++] == part.train) return;
+      (some.names += name) += '\0';
+      ++kept.count;
+      kept.name_bytes += name.size();
+    });
+    if (!some.names.empty()) kept.parts.push_back(std::move(some));
+  }
+  listing = std::move(kept);
+}
+
 void ImageFolder::add(const ClassListing& listing, int64_t label) {
   for (const ClassListing::Part& part : listing.parts) {
     const auto folder = static_cast<uint32_t>(folders_.size());
@@ -238,7 +270,7 @@ void FolderFingerprint::add(std::string_view name, int64_t count, std::string_vi
   ((summary_ += '\0') += hash128(keys).hex()) += '\n';
 }
 
-ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSystem& files)
+ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSystem& files, const FolderPart& part)
     : root_(std::move(folder)),
       max_encoded_bytes_(max_encoded_bytes),
       files_(files),
@@ -259,11 +291,18 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
         "remove or fill " + std::string(empty.size() == 1 ? "it" : "them") + "; images end in " + extension_list());
   }
 
+  if (part.val_share > 0) {
+    for (ClassListing& listing : listings) keep_part(listing, part);
+  }
   size_t count = 0;
   size_t name_bytes = 0;
   for (const ClassListing& listing : listings) {
     count += static_cast<size_t>(listing.count);
     name_bytes += listing.name_bytes;
+  }
+  if (count == 0) {
+    throw Error(ErrorKind::dataset, "val_share leaves no picture of '" + root_ + "' for validation",
+                "raise dataset.val_share: each class has too few for it");
   }
   names_.reserve(name_bytes);
   name_end_.reserve(count);

@@ -9,6 +9,9 @@
 //   of its path, and within each its files by name. "Sorted" is Python's order of str: by code point, bytes that are no
 //   UTF-8 counting as U+DC80 + (byte - 0x80). Note that paths are compared as text: "a" < "a-b" < "a/b".
 // A sample is whatever is not a folder and ends in one of image_extensions(), in any case; ".jpg" alone is one too.
+// A part of it (FolderPart): of each class the pictures whose hash of seed and key is least are for validation, as many as the
+//   share says, rounded; at least one is left for training. So the parts have the same classes, no picture in common, and
+//   are the same wherever the folder stands.
 // Where it differs: torchvision skips a subfolder that it may not list, and walks a loop of links until the system
 //   stops it. Both would change the data set without a word, so both are an Error here.
 // Cost: one listing per folder, up to eight at a time to hide the latency of network disks; no stat per file. Memory:
@@ -50,10 +53,17 @@ class FolderFingerprint {
   std::string summary_ = "penstock image folder 1\n";
 };
 
+struct FolderPart {
+  double val_share = 0;  // 0: the whole folder
+  int64_t seed = 0;
+  bool train = true;
+};
+
 class ImageFolder final : public Source {
  public:
   // `files` must outlive the object.
-  ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSystem& files = posix_file_system());
+  ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSystem& files = posix_file_system(),
+              const FolderPart& part = {});
 
   int64_t size() const override { return static_cast<int64_t>(folder_of_.size()); }
   const FieldTable& fields() const override { return fields_; }
@@ -78,6 +88,7 @@ class ImageFolder final : public Source {
 
   static ClassListing list_class(const std::string& root, const std::string& name, FileSystem& files);
   std::vector<ClassListing> list_classes();
+  static void keep_part(ClassListing& listing, const FolderPart& part);
   void find_classes();
   void add(const ClassListing& listing, int64_t label);
   void check_index(int64_t index) const;

@@ -31,7 +31,8 @@ std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimit
     return source;
   }
   if (dataset.is_paired()) return std::make_unique<PairedFolders>(dataset, limits.max_encoded_bytes, files);
-  return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files);
+  const FolderPart part{dataset.val_share, dataset.val_seed, dataset.train};
+  return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files, part);
 }
 
 }  // namespace

@@ -53,7 +53,9 @@ struct DatasetSpec {
   std::string tfrecord;  // files of tf.train.Example: "train-*-of-00128"
   std::string parquet;   // files that `penstock index` copied the samples of; needs `index`
   std::string pack;      // folder that `penstock pack` made
-  bool train = true;     // of cifar10, cifar100 and mnist: which part
+  bool train = true;     // of cifar10, cifar100 and mnist, or where val_share is: which part
+  double val_share = 0;  // of each class folder's pictures, chosen by val_seed: the part that is not for training
+  int64_t val_seed = 0;
   // Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is what; empty: as containers.h says.
   std::string image;
   std::string label;

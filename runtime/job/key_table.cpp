@@ -189,8 +189,8 @@ std::vector<Section<SplitSpec>> make_split_sections() {
   keys.content(PENSTOCK_MEMBER(dataset.tar), text(),
       "Instead of folder: WebDataset's tar shards, 'shards/{000..012}.tar'; braces, and '*' and '?' in the file's "
       "name. Relative as folder is.");
-  keys.content(PENSTOCK_MEMBER(dataset.cifar10), text(), "Instead of folder: folder of CIFAR-10, binary version.");
-  keys.content(PENSTOCK_MEMBER(dataset.cifar100), text(), "Instead of folder: folder of CIFAR-100, binary version.");
+  keys.content(PENSTOCK_MEMBER(dataset.cifar10), text(), "Instead of folder: folder of CIFAR-10, binary version or Python's.");
+  keys.content(PENSTOCK_MEMBER(dataset.cifar100), text(), "Instead of folder: folder of CIFAR-100, binary version or Python's.");
   keys.content(PENSTOCK_MEMBER(dataset.mnist), text(),
       "Instead of folder: folder of MNIST's idx files, or others like them.");
   keys.content(PENSTOCK_MEMBER(dataset.list), text(),
@@ -206,7 +206,11 @@ std::vector<Section<SplitSpec>> make_split_sections() {
   keys.content(PENSTOCK_MEMBER(dataset.pack), text(),
       "Instead of folder: folder that `penstock pack` made of a data set.");
   keys.content(PENSTOCK_MEMBER(dataset.train), boolean(),
-      "With cifar10, cifar100 and mnist: the training part, else the test part.");
+      "With cifar10, cifar100 and mnist: the training part, else the test part; and which part of val_share.");
+  keys.content(PENSTOCK_MEMBER(dataset.val_share), number(0, 0.99),
+      "With folder: this share of each class is for validation (train: false), and the rest for training; 0: all of it is "
+      "one data set.");
+  keys.content(PENSTOCK_MEMBER(dataset.val_seed), integer(0, kUnbounded), "Which pictures val_share takes.");
   keys.content(PENSTOCK_MEMBER(dataset.image), text(),
       "Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is the picture. Default: the only "
       "picture, 'image', the only picture (parquet: or 'image'), 'image/encoded'.");

@@ -83,7 +83,9 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
     std::vector<std::string> kinds;
   };
   const Belonging all[] = {
-      {"train", {"cifar10", "cifar100", "mnist"}},
+      {"train", {"cifar10", "cifar100", "mnist", "val_share"}},
+      {"val_share", {"folder"}},
+      {"val_seed", {"val_share"}},
       {"image", {"tar", "csv", "mds", "tfrecord", "parquet"}},
       {"label", {"tar", "csv", "mds", "tfrecord", "parquet"}},
       {"fields", {"tar", "csv", "mds", "tfrecord", "parquet"}},
@@ -101,6 +103,10 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   const YamlNode* index = value_at(node, "dataset", "index");
   if (index != nullptr && index->is_scalar()) {
     place_folder(*index, job_path, path + ".dataset.index", dataset.index, complaints);
+  }
+  if (index != nullptr && dataset.val_share > 0) {
+    complaints.add(index->span, "'index' and 'val_share' exclude each other: an index is of all pictures",
+                   "leave one of them out");
   }
   const YamlNode* local = value_at(node, "dataset", "local");
   if (local != nullptr && dataset.local && index == nullptr && value_at(node, "dataset", "pack") == nullptr) {

@@ -114,6 +114,46 @@ TEST_CASE("a list of a million files takes some 65 bytes a file, also while it i
   CHECK(bytes_each < kListedFileBytes * 5 / 4);
 }
 
+TEST_CASE(
+    "a share of each class is held out: no picture in both parts, none in neither, the same wherever the folder "
+    "stands") {
+  TemporaryFolder folder;
+  TemporaryFolder elsewhere;
+  for (int i = 0; i < 53; ++i) {
+    const std::string name = (i < 50 ? (i % 2 == 0 ? "a/" : "b/x/") : "c/") + std::to_string(i) + ".jpg";
+    folder.write(name, "x");
+    elsewhere.write(name, "x");
+  }
+  const auto keys = [](const std::string& root, const FolderPart& part) {
+    const ImageFolder source(root, kLimit, posix_file_system(), part);
+    CHECK(source.class_names() == std::vector<std::string>{"a", "b", "c"});
+    std::vector<std::string> list;
+    for (int64_t i = 0; i < source.size(); ++i) list.push_back(source.key(i));
+    return list;
+  };
+  const auto all = keys(folder.path(), {});
+  const auto train = keys(folder.path(), {.val_share = 0.2, .seed = 1, .train = true});
+  const auto val = keys(folder.path(), {.val_share = 0.2, .seed = 1, .train = false});
+  CHECK(val.size() == 5 + 5 + 1);
+  std::vector<std::string> both = train;
+  both.insert(both.end(), val.begin(), val.end());
+  std::sort(both.begin(), both.end());
+  auto sorted = all;
+  std::sort(sorted.begin(), sorted.end());
+  CHECK(both == sorted);
+  CHECK(keys(elsewhere.path(), {.val_share = 0.2, .seed = 1, .train = false}) == val);
+  CHECK(keys(folder.path(), {.val_share = 0.2, .seed = 2, .train = false}) != val);
+  CHECK(keys(folder.path(), {.val_share = 0.99, .seed = 1, .train = true}).size() == 3);  // one of each is left
+  TemporaryFolder tiny;
+  tiny.write("a/1.jpg", "x");
+  CHECK(contains(error_of(ErrorKind::dataset,
+                          [&] {
+                            const ImageFolder source(tiny.path(), kLimit, posix_file_system(),
+                                                     {.val_share = 0.5, .seed = 0, .train = false});
+                          }),
+                 "leaves no picture"));
+}
+
 TEST_CASE("listing asks the disk for folders only, sizes are asked for once") {
   TemporaryFolder folder;
   for (int i = 0; i < 40; ++i) folder.write("c" + std::to_string(i % 4) + "/" + std::to_string(i) + ".jpg", "x");

@@ -48,6 +48,17 @@ TEST_CASE("without a validation folder there is no validation split") {
   CHECK(job["splits"].size() == 1);
 }
 
+TEST_CASE("of one folder a share is held out") {
+  const YAML::Node splits = YAML::Load(init_job({"photos"}, {}, 0.2))["splits"];
+  for (const char* split : {"train", "val"}) {
+    CHECK(splits[split]["dataset"]["folder"].as<std::string>() == "photos");
+    CHECK(splits[split]["dataset"]["val_share"].as<double>() == 0.2);
+    CHECK(splits[split]["dataset"]["val_seed"].as<int>() == 0);
+  }
+  CHECK_FALSE(splits["train"]["dataset"]["train"]);
+  CHECK_FALSE(splits["val"]["dataset"]["train"].as<bool>());
+}
+
 TEST_CASE("a pack is named as one") {
   const YAML::Node job = YAML::Load(init_job({"train.pack", true}, {"val"}));
   CHECK(job["splits"]["train"]["dataset"]["pack"].as<std::string>() == "train.pack");

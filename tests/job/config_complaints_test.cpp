@@ -122,7 +122,8 @@ TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
         "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, "
         "cifar10, "
-        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, image, label, fields, index, local, python, "
+        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, val_share, val_seed, image, label, fields, "
+        "index, local, python, "
         "args, "
         "path, pickle and "
         "main, found the text '/data'\n"
@@ -402,8 +403,12 @@ TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
         "accepted");
   CHECK(said("cifar10: c, train: false") == "accepted");
   CHECK(contains(said("tar: a.tar, folder: /d"), "a dataset has one of folder, images, tar, cifar10"));
+  CHECK(said("folder: /d, val_share: 0.2, val_seed: 3, train: false") == "accepted");
+  CHECK(contains(said("tar: /d.tar, val_share: 0.2"), "'val_share' belongs to folder, and none of them is given"));
+  CHECK(contains(said("folder: /d, val_share: 0.2, index: /x"), "'index' and 'val_share' exclude each other"));
+  CHECK(contains(said("folder: /d, val_share: 1.5"), "val_share"));
   CHECK(contains(said("folder: /d, train: false"),
-                 "'train' belongs to cifar10, cifar100 and mnist, and none of them is given"));
+                 "'train' belongs to cifar10, cifar100, mnist and val_share, and none of them is given"));
   CHECK(contains(said("cifar10: c, label: x"), "'label' belongs to tar, csv, mds, tfrecord and parquet"));
   CHECK(contains(said("python: \"a:b\", index: x"), "'index' belongs to folder, tar"));
   CHECK(said("tar: t.tar, index: x, local: true") == "accepted");

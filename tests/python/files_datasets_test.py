@@ -141,6 +141,8 @@ def test_a_new_loader_looks_at_the_files_again():
 
 def test_words_and_mistakes():
     assert penstock.WebDataset("/s/{0..1}.tar", fields=["a", "b"]).to_spec() == {"tar": "/s/{0..1}.tar", "fields": "a,b"}
+    assert penstock.ImageFolder("/f", val_share=0.25, train=False).to_spec() == {"folder": "/f", "val_share": 0.25, "val_seed": 0,
+                                                                                 "train": False}
     assert penstock.CIFAR10("/c").to_spec() == {"cifar10": "/c", "train": True}
     assert penstock.PackedDataset("/p").to_spec() == {"pack": "/p"} and repr(penstock.PackedDataset("/p")) == "PackedDataset('/p')"
     raises(penstock.DatasetError, lambda: first_batch(penstock.PackedDataset("/nowhere")), "a folder that `penstock pack` made")

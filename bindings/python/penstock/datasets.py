@@ -31,18 +31,20 @@ class ImageFolder:
 
     Gives the fields "image" (uint8 [3, height, width] before finishing) and "label" (int64: place of the class's name
     in sorted order). `index`: what `penstock index` made of the folder. `local`, here and at all others that have an index:
-    each node's disks hold some of the files, and its loaders are given the samples in them.
+    each node's disks hold some of the files, and its loaders are given the samples in them. `val_share`: this share of each
+    class, chosen by `val_seed`, is the data set with `train=False`, and the rest the one with `train=True`.
     """
 
     def __init__(self, root: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None,
-                 local: bool = False) -> None:
+                 local: bool = False, val_share: float = 0.0, val_seed: int = 0, train: bool = True) -> None:
         self.root = _text(root, "ImageFolder")
         self.index = None if index is None else _text(index, "ImageFolder(index=…)")
         self.local = local
+        self.part = {"val_share": val_share, "val_seed": val_seed, "train": bool(train)} if val_share else {}
 
     def to_spec(self) -> dict:
         return {"folder": _absolute(self.root), **({} if self.index is None else {"index": _absolute(self.index)}),
-                **({"local": True} if self.local else {})}
+                **({"local": True} if self.local else {}), **self.part}
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.root!r})"
@@ -119,13 +121,13 @@ class _Published(_Files):
 
 
 class CIFAR10(_Published):
-    """CIFAR-10, binary version: `root` holds data_batch_1.bin …, or cifar-10-batches-bin."""
+    """CIFAR-10: `root` holds data_batch_1.bin …, or cifar-10-batches-bin; or torchvision's, cifar-10-batches-py."""
 
     _kind = "cifar10"
 
 
 class CIFAR100(_Published):
-    """CIFAR-100, binary version. The label is the fine one; batches have "coarse_label" as well."""
+    """CIFAR-100, in either version. The label is the fine one; batches have "coarse_label" as well."""
 
     _kind = "cifar100"
 
