@@ -59,7 +59,7 @@ void find_system(Findings& findings) {
 void find_cpus(Findings& findings) {
   const int allowed = CpuSet::allowed().count();
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
-  const std::string model = value_of("/proc/cpuinfo", "model name");
+  const std::string model = processor_name();
   const char* const vectors = lane_shape().vectors;
   Finding finding{"cpu", (model.empty() ? "" : model + ", ") + std::to_string(allowed) + " of " +
                              std::to_string(online) + " CPUs, " +
@@ -162,6 +162,10 @@ void find_single_copy(Findings& findings) {
 }
 
 }  // namespace
+
+std::string processor_name() {
+  return value_of("/proc/cpuinfo", "model name");
+}
 
 std::string localhost_remedy() {
   if (knows_localhost(text_of("/etc/hosts"), text_of("/etc/nsswitch.conf"))) return {};

@@ -26,6 +26,7 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 void find_machine(Findings& findings);  // system, CPUs, memory, shared memory, io_uring, copies between processes
+std::string processor_name();           // empty: not known
 void find_mpi(Findings& findings);      // mpirun, the component, its support of CUDA
 void find_gpus(Findings& findings);     // the component, driver, GPUs, nvJPEG, NCCL
 

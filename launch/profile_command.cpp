@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
+#include "launch/findings.h"
 #include "launch/output_file.h"
 #include "launch/run_job.h"
 #include "runtime/base/cpu_set.h"
@@ -20,16 +20,6 @@
 
 namespace penstock {
 namespace {
-
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name")) continue;
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
-}
 
 std::string now_utc() {
   const std::time_t now = std::time(nullptr);
@@ -51,8 +41,10 @@ void save_profile(const RunRequest& request, const Job& job, const nlohmann::jso
     steps = std::max(steps, rank["splits"][split].value("epoch_steps", int64_t{0}));
   }
   ProfileOrigin origin;
+  const std::string processor = processor_name();
   origin.made_by = request.profiled_by;
-  origin.machine = host_name() + ", " + processor() + ", " + std::to_string(CpuSet::allowed().count()) + " cores";
+  origin.machine = host_name() + ", " + (processor.empty() ? "unknown processor" : processor) + ", " +
+                   std::to_string(CpuSet::allowed().count()) + " cores";
   origin.date = now_utc();
   origin.version = PENSTOCK_VERSION;
   origin.job = std::filesystem::path(job.path).filename();
