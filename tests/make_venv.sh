@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes the virtual environment that the Python package is built and tested in: Debian's python3 with its torch, NumPy and
-# Pillow, and nanobind from PyPI.
+# Pillow; and from PyPI nanobind, and what serves examples/serve.
 #
 #   tests/make_venv.sh build/venv
 set -euo pipefail
 folder=$1
 [[ -x "$folder/bin/python" ]] || /usr/bin/python3 -m venv --system-site-packages "$folder"
-"$folder/bin/python" -m nanobind --version >/dev/null 2>&1 && exit 0
-"$folder/bin/pip" install --quiet --disable-pip-version-check "nanobind>=2.4"
+"$folder/bin/python" -c "import fastapi, nanobind, uvicorn" >/dev/null 2>&1 && exit 0
+"$folder/bin/pip" install --quiet --disable-pip-version-check "nanobind>=2.4" fastapi uvicorn

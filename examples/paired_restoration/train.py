@@ -1,0 +1,168 @@
+"""A network that makes blurry pictures sharp, from pairs; one process, DataParallel, or DistributedDataParallel.
+
+    python examples/paired_restoration/train.py --data PAIRS
+    python examples/paired_restoration/train.py --data PAIRS --parallel dp
+    torchrun --nproc-per-node 2 examples/paired_restoration/train.py --data PAIRS --amp True
+    penstock launch --run examples/paired_restoration/job.yaml -n 4 -- python examples/paired_restoration/train.py --data PAIRS
+
+PAIRS holds train/blurry, train/sharp, test/blurry and test/sharp.
+"""
+
+import argparse
+import math
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import penstock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from common import checkpoint, flags, log  # noqa: E402
+from common.flags import boolean  # noqa: E402
+from common.place import join, leave, mean_over_ranks, sum_over_ranks  # noqa: E402
+
+SIZES = ("splits.train.pipeline.0.RandomCrop.size", "splits.test.pipeline.0.CenterCrop.size")
+
+
+class Restorer(nn.Module):
+    """What is to be added to a picture: convolutions at full size, and some at half of it that see further."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.into = nn.Conv2d(3, width, 3, padding=1)
+        self.down = nn.Sequential(nn.Conv2d(width, 2 * width, 4, stride=2, padding=1), nn.ReLU(),
+                                  nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(),
+                                  nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(),
+                                  nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1))
+        self.out = nn.Sequential(nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 3, 3, padding=1))
+
+    def forward(self, pictures):
+        features = torch.relu(self.into(pictures))
+        return pictures + self.out(features + self.down(features))
+
+
+def arguments_of(words=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flags.add_common(parser, epochs=50, output="restoration-run")
+    parser.add_argument("--job", default=os.path.join(HERE, "job.yaml"))
+    parser.add_argument("--data", help="folder with train/blurry and its companions, instead of the job's")
+    parser.add_argument("--parallel", choices=("none", "dp"), default="none", help="dp: DataParallel over this process's GPUs")
+    parser.add_argument("--batch-size", type=int, default=4, help="of each process")
+    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--amp", type=boolean, default=False, help="mixed precision: float16 on a GPU, bfloat16 on the CPU")
+    return parser.parse_args(words)
+
+
+def open_data(arguments, place):
+    words = flags.overrides_of(arguments, SIZES)
+    if arguments.data:
+        for split in ("train", "test"):
+            for key, folder in (("images", "blurry"), ("targets", "sharp")):
+                words.append(f"splits.{split}.dataset.{key}={os.path.join(os.path.abspath(arguments.data), split, folder)}")
+    device = place.device if place.device.type == "cuda" else None
+    return [penstock.DataLoader(arguments.job, split=split, batch_size=arguments.batch_size, device=device, overrides=words)
+            for split in ("train", "test")]
+
+
+def psnr(pictures, targets):
+    """In dB, of each picture, in [-1, 1]: a range of 2, so 10 log10(2^2 / mean squared error)."""
+    error = (pictures.clamp(-1, 1) - targets).float().pow(2).mean((1, 2, 3)).clamp(min=1e-12)
+    return 10 * torch.log10(4 / error)
+
+
+def evaluate(model, test, place, precision):
+    """Mean PSNR of the blurry pictures, and of what the network makes of them; the first batch's pictures of rank 0."""
+    model.eval()
+    before = after = counted = 0
+    shown = None
+    with torch.no_grad():
+        for batch in test:
+            blurry, sharp = batch
+            with precision():
+                restored = model(blurry).float()
+            valid = torch.as_tensor(batch.valid).to(blurry.device)  # padding counts nowhere
+            before += float(psnr(blurry, sharp)[valid].sum())
+            after += float(psnr(restored, sharp)[valid].sum())
+            counted += int(valid.sum())
+            if shown is None:
+                shown = torch.cat([blurry, restored, sharp], 3)[valid].clamp(-1, 1).cpu()
+    before, after, counted = sum_over_ranks([before, after, counted], place)
+    return before / counted, after / counted, shown
+
+
+def save_samples(folder, epoch, shown):
+    """PNG files: blurry, restored and sharp, side by side."""
+    from PIL import Image
+    os.makedirs(folder, exist_ok=True)
+    for number, picture in enumerate(shown[:4]):
+        pixels = ((picture.permute(1, 2, 0) + 1) * 127.5).round().to(torch.uint8).numpy()
+        Image.fromarray(pixels).save(os.path.join(folder, f"epoch-{epoch}-{number}.png"))
+
+
+def main(arguments):
+    place = join(arguments.device, arguments.dist_url)
+    torch.manual_seed(0)
+    train, test = open_data(arguments, place)
+    model = Restorer().to(place.device)
+    on_gpu = place.device.type == "cuda"
+    if place.world_size > 1:
+        model = DistributedDataParallel(model, device_ids=[place.device] if on_gpu else None)
+    elif arguments.parallel == "dp":
+        model = nn.DataParallel(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs)
+    scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and on_gpu)
+
+    def precision():
+        return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
+
+    state = checkpoint.resume(arguments.resume, arguments.output, place, model=model, optimizer=optimizer, data=train,
+                              schedule=schedule, scaler=scaler)
+    first = 0 if state is None else state["epoch"] + (1 if state["more"]["ended"] else 0)
+
+    def save(epoch, ended):
+        checkpoint.save(arguments.output, epoch, place, model=model, optimizer=optimizer, data=train, schedule=schedule,
+                        scaler=scaler, more={"ended": ended})
+
+    curves = log.Curves(os.path.join(arguments.output, "curves"), place)
+    steps = 0
+    for epoch in range(first, arguments.epochs):
+        train.set_epoch(epoch)
+        model.train()
+        losses = []
+        for blurry, sharp in train:
+            with precision():
+                loss = nn.functional.l1_loss(model(blurry).float(), sharp)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(mean_over_ranks(loss, place))
+            if not math.isfinite(losses[-1]):  # the mean is everybody's, so all stop
+                raise SystemExit(f"the loss is {losses[-1]} at step {steps} of epoch {epoch}: training ends")
+            steps += 1
+            if arguments.max_steps and place.first:
+                print(f"step {steps} loss {losses[-1]!r}", flush=True)
+            if steps == arguments.max_steps:
+                break
+        if steps == arguments.max_steps:
+            save(epoch, False)
+            break
+        schedule.step()
+        before, after, shown = evaluate(model, test, place, precision)
+        if place.first:
+            print(f"epoch {epoch} : loss {sum(losses) / len(losses)!r} PSNR {after:.3f} dB (of the blurry pictures {before:.3f})", flush=True)
+            save_samples(os.path.join(arguments.output, "samples"), epoch, shown)
+        curves.add("loss", sum(losses) / len(losses), epoch)
+        curves.add("PSNR", after, epoch)
+        save(epoch, True)
+    curves.close()
+    leave(place)
+
+
+if __name__ == "__main__":
+    main(arguments_of())

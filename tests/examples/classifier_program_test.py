@@ -1,0 +1,135 @@
+"""examples/classifier: each of its settings trains, stages freeze what they say, runs are resumed to the same weights, figures are counted
+right, and mistakes in settings are named."""
+
+import os
+import re
+import subprocess
+import sys
+
+import torch
+from PIL import Image
+
+from jobs import FULL, demo_photos, run_tests
+from programs import EXAMPLES, WORK, Program, losses
+
+TOP = os.path.join(EXAMPLES, "classifier")
+PHOTOS = os.path.join(demo_photos(), "train")  # 80 of 4 classes
+program = Program("classifier", "train_model.py", os.path.join(TOP, "job.yaml"))
+sys.path[:0] = [EXAMPLES, TOP]
+from common.place import Place  # noqa: E402
+from evaluator import Counts  # noqa: E402
+from settings import read_settings  # noqa: E402
+
+ALONE = Place(0, 1, 0, torch.device("cpu"))
+TWO_STAGES = os.path.join(WORK, "two.yaml")
+with open(TWO_STAGES, "w") as settings_file:
+    settings_file.write(f"""\
+include: {TOP}/configs/base.yaml
+output: {WORK}/unused
+network: {{name: resnet18}}
+data: {{folder: {PHOTOS}, image_size: 32, batch_size: 16}}
+stages:
+  - {{name: head, epochs: 1, freeze: [conv1, bn1, layer1, layer2, layer3, layer4], optimizer: adamw, lr: 0.001}}
+  - {{name: all, epochs: 2, lr: [0.01, 0.001]}}
+""")
+
+
+def output(name):
+    return f"output={os.path.join(WORK, name)}"
+
+
+def weights(name, file):
+    return torch.load(os.path.join(WORK, name, file))["model"]
+
+
+def test_stages_a_resumed_run_and_its_evaluation():
+    said = program.alone("train", TWO_STAGES, "--set", output("whole"))
+    assert re.findall(r"^epoch (\d) \((\w+)\) : loss \S+ top-1 \S+ of 16 pictures$", said, re.M) == [("0", "head"), ("1", "all"), ("2", "all")], said
+    assert "stage head: 1 epochs, 60 parameters frozen" in said and "stage all: 2 epochs, 0 parameters frozen" in said, said
+    whole = os.path.join(WORK, "whole")
+    assert {"best.pt", "epoch-0.pt", "epoch-1.pt", "epoch-2.pt", "rank-0.log"} <= set(os.listdir(whole))
+    first, last = weights("whole", "epoch-0.pt"), weights("whole", "epoch-2.pt")
+    assert not torch.equal(first["conv1.weight"], last["conv1.weight"])
+    if FULL:
+        program.alone("train", TWO_STAGES, "--set", output("parts"), "--max-steps", "6")  # four an epoch: within the second stage
+        said = program.alone("train", TWO_STAGES, "--set", output("parts"), "--resume", "auto")
+        assert "goes on from" in said
+        again = weights("parts", "epoch-2.pt")
+        assert all(torch.equal(last[name], again[name]) for name in last)
+    said = program.alone("evaluate", TWO_STAGES, "--set", output("whole"))
+    assert len(re.findall(r"^\S+: precision [01]\.\d+ recall [01]\.\d+ of 4$", said, re.M)) == 4, said
+    assert Image.open(os.path.join(whole, "confusion.png")).size[0] > 200
+
+
+def test_the_same_losses_whoever_loads():
+    words = ("train", TWO_STAGES, "--max-steps", "2", "--set", output("two"))
+    two = losses(program.several(2, *words))
+    place = [f"splits.{split}.dataset.folder={PHOTOS}" for split in ("train", "val")]
+    assert len(two) == 2 and losses(program.under_mpirun(4, *words, overrides=place)) == two
+
+
+def test_each_settings_file_trains():
+    files = sorted(name for name in os.listdir(os.path.join(TOP, "configs")) if name != "base.yaml")
+    assert len(files) == 3, files
+    for name in files if FULL else files[:1]:
+        said = program.alone("train", os.path.join(TOP, "configs", name), "--max-steps", "1", "--set", f"data.folder={PHOTOS}", "--set",
+                             "data.image_size=32", "--set", output("each-" + name))
+        assert len(losses(said)) == 1, said
+
+
+def test_lists_are_a_data_set_too():
+    lists = os.path.join(WORK, "lists")
+    said = program.alone("lists", PHOTOS, "--out", lists, "--val-share", "0.25")
+    assert "of 4 classes" in said
+    said = program.alone("train", TWO_STAGES, "--set", f"data.lists={lists}", "--set", "data.folder=", "--set",
+                        f"data.job={TOP}/lists.yaml", "--set", "stages.1.epochs=0", "--set",
+                         output("lists-run"))
+    assert re.search(r"of 20 pictures$", said, re.M), said
+
+
+def test_figures_are_counted():
+    counts = Counts(["a", "b", "c"], top_k=(1, 2, 5))
+    scores = torch.tensor([[3., 2, 1], [3, 2, 1], [1, 2, 3], [1, 3, 2], [9, 9, 9]])
+    counts.add(scores, torch.tensor([0, 1, 2, 2, -100]))
+    counts.sum_over(ALONE)
+    assert counts.top_k == [1, 2] and counts.total == 4 and counts.accuracy(1) == 0.5 and counts.accuracy(2) == 1.0
+    assert counts.precision_and_recall() == [("a", 0.5, 1.0, 1), ("b", 0.0, 0.0, 1), ("c", 1.0, 0.5, 2)]
+
+
+def test_mistakes_are_named():
+    def complaint(text, *changes):
+        path = os.path.join(WORK, "wrong.yaml")
+        with open(path, "w") as file:
+            file.write(text)
+        try:
+            read_settings(path, changes)
+        except SystemExit as problem:
+            return str(problem)
+        raise AssertionError(f"accepted: {text}")
+
+    good = f"include: {TWO_STAGES}\n"
+    for text, changes, why in ((good + "netwrok: {}\n", (), "'netwrok' is not known; there are data, evaluate"),
+                               (good + "loss: {name: 3}\n", (), "'loss.name' is 3, and should be of kind str"),
+                               (good + "stages: [{name: x}]\n", (), "'stages.0.epochs' is missing"),
+                               (good, ("stages.7.epochs=2",), "there is no such place"),
+                               ("include: wrong.yaml\n", (), "includes itself"),
+                               ("include: nowhere.yaml\n", (), "nowhere.yaml"),
+                               ("[1, 2]\n", (), "expected keys and values")):
+        assert why in complaint(text, *changes), (text, complaint(text, *changes))
+    said = program.alone("train", TWO_STAGES, "--set", "network.name=resnet19", "--set", output("wrong"), code=1)
+    assert "torchvision has no 'resnet19'" in said, said
+
+
+def test_the_scripts():
+    if not FULL:
+        print("scripts/: with PENSTOCK_FULL=1 only")
+        return
+    from jobs import PENSTOCK
+    env = {**os.environ, "PATH": f"{os.path.dirname(PENSTOCK)}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+    for words in (["test_datasets.sh", PHOTOS], ["train_with_ddp.sh", PHOTOS, TWO_STAGES, "--max-steps", "1", "--set", output("script")]):
+        done = subprocess.run([os.path.join(TOP, "scripts", words[0]), *words[1:]], cwd=WORK, env=env, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,90 @@
+"""examples/imagefolder_ddp: one folder in two parts, the same losses whoever loads, resuming, predictions, complaints."""
+
+import os
+import re
+import subprocess
+import sys
+
+import torch
+
+from jobs import FULL, demo_photos, run_tests
+from programs import EXAMPLES, WORK, Program, losses
+
+JOB = os.path.join(EXAMPLES, "imagefolder_ddp", "job.yaml")
+PHOTOS = os.path.join(demo_photos(), "train")  # 80 of 4 classes
+program = Program("imagefolder_ddp", "train.py", JOB)
+QUICK = ("--data-path", PHOTOS, "--image-size", "32", "--batch-size", "8")
+PLACE = [f"splits.{split}.dataset.folder={PHOTOS}" for split in ("train", "val")]
+
+
+def output(name):
+    return os.path.join(WORK, name)
+
+
+def weights(folder, epoch):
+    return torch.load(os.path.join(folder, f"epoch-{epoch}.pt"))["model"]
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def predict(*words):
+    return subprocess.run([sys.executable, os.path.join(EXAMPLES, "imagefolder_ddp", "predict.py"), *words], timeout=60,
+                          capture_output=True, text=True)
+
+
+def test_a_run_is_resumed_to_the_same_weights_and_predicts():
+    whole, parts = output("whole"), output("parts")
+    said = program.alone(*QUICK, "--epochs", "2", "--num_classes", "4", "--output", whole)
+    found = re.findall(r"^epoch \d : loss \S+ validation accuracy \S+ loss \S+ of (\d+) pictures$", said, re.M)
+    assert found == ["16", "16"], said  # a fifth of each class
+    if FULL:
+        program.alone(*QUICK, "--epochs", "2", "--max-steps", "10", "--output", parts)
+        program.alone(*QUICK, "--epochs", "2", "--resume", "auto", "--output", parts)
+        assert equal(weights(whole, 1), weights(parts, 1))
+    broken = output("broken.jpg")
+    with open(broken, "w") as file:
+        file.write("no picture")
+    checkpoint = os.path.join(whole, "epoch-1.pt")
+    classes = sorted(os.listdir(PHOTOS))
+    said = predict(checkpoint, os.path.join(PHOTOS, classes[0]))
+    lines = said.stdout.splitlines()
+    assert said.returncode == 0 and len(lines) == len(os.listdir(os.path.join(PHOTOS, classes[0]))), said
+    assert all(sum(name in line for name in classes) >= 3 for line in lines), lines
+    said = predict(checkpoint, broken)
+    assert said.returncode == 1 and "broken.jpg: no usable picture: " in said.stdout, said
+
+
+def test_the_same_losses_of_two_trainers_that_load_and_that_are_fed():
+    words = (*QUICK, "--max-steps", "2", "--output", output("two"))
+    embedded = losses(program.several(2, *words))
+    assert len(embedded) == 2, embedded
+    assert losses(program.under_mpirun(4, *words, overrides=PLACE)) == embedded
+
+
+def test_what_goes_wrong_is_said():
+    for words, why in (((*QUICK, "--num_classes", "5"), "--num_classes 5, and the data have 4: "),
+                       ((*QUICK, "--syncBN", "True"), "SyncBatchNorm needs GPUs"),
+                       ((*QUICK, "--world-size", "2"), "--world-size 2, and 1 processes were started"),
+                       ((*QUICK, "--freeze-layers", "maybe"), "'maybe' is neither true nor false"),
+                       ((*QUICK, "--lr", "1e30"), "the loss is nan"))[:5 if FULL else 1]:
+        said = program.alone(*words, "--max-steps", "3", "--output", output("wrong"), code=1)
+        assert why in said, (words, said)
+
+
+def test_the_switches():
+    if not FULL:
+        print("freezing, mixing and mixed precision: with PENSTOCK_FULL=1 only")
+        return
+    frozen = output("frozen")
+    program.alone(*QUICK, "--max-steps", "2", "--freeze-layers", "True", "--output", frozen)
+    pretrained = os.path.join(frozen, "epoch-0.pt")
+    said = program.alone(*QUICK, "--max-steps", "2", "--freeze-layers", "False", "--weights", pretrained, "--output", output("fine"))
+    assert re.search(r"(\d+) of \1 weights from", said), said
+    for words in (("--mix", "MixUp", "--num_classes", "4"), ("--mix", "CutMix", "--num_classes", "4"), ("--amp", "True")):
+        assert len(losses(program.alone(*QUICK, *words, "--max-steps", "2", "--output", output("mixed")))) == 2, words
+
+
+if __name__ == "__main__":
+    run_tests(globals())

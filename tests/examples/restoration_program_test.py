@@ -1,0 +1,83 @@
+"""examples/paired_restoration: pairs stay pairs, the same losses whoever loads, resuming, and better pictures after a while."""
+
+import os
+import re
+
+import numpy
+import torch
+from PIL import Image, ImageFilter
+
+from jobs import FULL, run_tests
+from programs import EXAMPLES, WORK, Program, losses
+
+JOB = os.path.join(EXAMPLES, "paired_restoration", "job.yaml")
+REAL = os.path.join(os.environ["PENSTOCK_SOURCE"], "..", "shared", "data", "paired")
+PAIRS = os.path.join(WORK, "pairs")
+program = Program("paired_restoration", "train.py", JOB)
+QUICK = ("--data", PAIRS, "--image-size", "32", "--batch-size", "3")
+PLACE = [f"splits.{split}.dataset.{key}={os.path.join(PAIRS, split, folder)}" for split in ("train", "test")
+         for key, folder in (("images", "blurry"), ("targets", "sharp"))]
+
+
+def make_pairs():
+    """Blocks of colour, and the same blurred: 11 to train on, so that the last batch has 2, and 5 to test."""
+    random = numpy.random.default_rng(2)
+    for split, count in (("train", 11), ("test", 5)):
+        for i in range(count):
+            sharp = Image.fromarray(random.integers(0, 255, (6, 8, 3), dtype=numpy.uint8)).resize((64, 48), Image.NEAREST)
+            for folder, picture in (("sharp", sharp), ("blurry", sharp.filter(ImageFilter.GaussianBlur(2)))):
+                path = os.path.join(PAIRS, split, folder, "sub", f"{i}.png")
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                picture.save(path)
+
+
+def weights(folder, epoch):
+    return torch.load(os.path.join(folder, f"epoch-{epoch}.pt"))["model"]
+
+
+def test_it_learns_and_a_resumed_run_has_the_same_weights():
+    whole, parts = os.path.join(WORK, "whole"), os.path.join(WORK, "parts")
+    said = program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--output", whole)
+    found = [(float(after), float(before)) for after, before in re.findall(r"PSNR ([\d.]+) dB \(of the blurry pictures ([\d.]+)\)", said)]
+    assert len(found) == 6 and found[-1][0] > found[0][0] and found[-1][0] > found[-1][1], said
+    assert sorted(os.listdir(os.path.join(whole, "samples")))[:2] == ["epoch-0-0.png", "epoch-0-1.png"]
+    assert Image.open(os.path.join(whole, "samples", "epoch-5-0.png")).size == (96, 32)
+    if FULL:
+        program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--max-steps", "6", "--output", parts)  # four an epoch
+        program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--resume", "auto", "--output", parts)
+        one, other = weights(whole, 5), weights(parts, 5)
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_same_losses_whoever_loads():
+    words = (*QUICK, "--max-steps", "2", "--output", os.path.join(WORK, "same"))
+    two = losses(program.several(2, *words))
+    assert len(two) == 2 and losses(program.under_mpirun(4, *words, overrides=PLACE)) == two
+    if FULL:
+        base = losses(program.alone(*words))
+        assert base != two and losses(program.alone(*words, "--parallel", "dp")) == base
+        assert len(losses(program.alone(*words, "--amp", "True"))) == 2
+
+
+def test_what_goes_wrong_is_said():
+    said = program.alone("--data", os.path.join(WORK, "nowhere"), code=1)
+    assert os.path.join(WORK, "nowhere", "train", "blurry") in said, said
+    os.rename(os.path.join(PAIRS, "test", "sharp", "sub", "4.png"), os.path.join(PAIRS, "4.png"))
+    said = program.alone(*QUICK, "--epochs", "1", "--output", os.path.join(WORK, "wrong"), code=1)
+    os.rename(os.path.join(PAIRS, "4.png"), os.path.join(PAIRS, "test", "sharp", "sub", "4.png"))
+    assert "4" in said and "sharp" in said, said
+
+
+def test_real_pairs():
+    if not FULL or not os.path.isdir(REAL):
+        print("real pairs: with PENSTOCK_FULL=1 and ../shared/data only")
+        return
+    said = program.alone("--data", REAL, "--image-size", "64", "--epochs", "8", "--lr", "0.001", "--output", os.path.join(WORK, "real"),
+                         limit_s=900)
+    found = [(float(after), float(before)) for after, before in re.findall(r"PSNR ([\d.]+) dB \(of the blurry pictures ([\d.]+)\)", said)]
+    assert found[-1][0] > found[-1][1], said
+
+
+if __name__ == "__main__":
+    make_pairs()
+    run_tests(globals())

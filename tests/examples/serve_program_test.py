@@ -1,0 +1,181 @@
+"""examples/serve: the tensor is validation's byte for byte, accuracy through the server is validation's, batches are made of what
+comes together, and what cannot be answered is said: broken bytes, too many bytes, too many requests."""
+
+import asyncio
+import concurrent.futures
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import torch
+
+from jobs import demo_photos, run_tests
+from leftovers import no_leftovers
+from programs import EXAMPLES, FIXED, WORK, Program, free_port
+
+import penstock
+
+try:
+    import fastapi  # noqa: F401
+    import uvicorn  # noqa: F401
+except ImportError as problem:
+    print(f"SKIP: {problem}")
+    sys.exit(77)
+
+sys.path.insert(0, EXAMPLES)
+from serve.batching import Batcher, Overloaded  # noqa: E402
+from serve.server import Classifier  # noqa: E402
+
+PHOTOS = os.path.join(demo_photos(), "train")
+CHECKPOINT = os.path.join(WORK, "trained", "epoch-0.pt")
+
+
+def train():
+    program = Program("imagefolder_ddp", "train.py", os.path.join(EXAMPLES, "imagefolder_ddp", "job.yaml"))
+    said = program.alone("--data-path", PHOTOS, "--image-size", "32", "--batch-size", "8", "--epochs", "1", "--output",
+                         os.path.dirname(CHECKPOINT))
+    return float(said.split("validation accuracy ")[1].split()[0])
+
+
+class Server:
+    def __init__(self, *words):
+        self.words, self.port = words, free_port()
+
+    def __enter__(self):
+        self.clean = no_leftovers()
+        env = self.clean.__enter__()
+        self.process = subprocess.Popen([sys.executable, os.path.join(EXAMPLES, "serve", "server.py"), CHECKPOINT, "--port", str(self.port),
+                                         *self.words], env={**env, **FIXED}, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.get("/health")
+                return self
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < deadline, self.process.stderr.read()
+                time.sleep(0.05)
+
+    def __exit__(self, *problem):
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=20)
+        self.clean.__exit__(*problem)
+
+    def ask(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response, text
+
+    def get(self, path):
+        return self.ask("GET", path)
+
+    def predict(self, encoded):
+        response, text = self.ask("POST", "/predict", encoded)
+        return response, json.loads(text)
+
+
+def pictures():
+    """{class/name: encoded}"""
+    files = {}
+    for top, _, names in sorted(os.walk(PHOTOS)):
+        for name in sorted(names):
+            with open(os.path.join(top, name), "rb") as file:
+                files[os.path.join(os.path.basename(top), name)] = file.read()
+    return files
+
+
+def validation():
+    """Each validation picture's tensor and label, as a loader of the checkpoint's job gives them."""
+    more = torch.load(CHECKPOINT)["more"]
+    with penstock.DataLoader(more["job"], split="val", batch_size=8, overrides=more["overrides"], copy=True) as val:
+        for batch in val:
+            images, labels = batch
+            for image, label, valid in zip(images, labels, batch.valid.tolist()):
+                if valid:
+                    yield image, int(label)
+
+
+def test_the_tensor_is_validations_and_so_is_the_accuracy():
+    files = pictures()
+    classifier = Classifier(CHECKPOINT)
+    tensors = {}
+    for name, encoded in files.items():
+        images, statuses = classifier.tensors([encoded])
+        assert statuses == [None], (name, statuses)
+        tensors[images[0].numpy().tobytes()] = name
+    with Server("--max-batch", "4") as server:
+        right = counted = 0
+        for image, label in validation():
+            name = tensors[image.numpy().tobytes()]  # a KeyError: no picture gives that tensor when it is served
+            assert classifier.classes[label] == name.split(os.sep)[0], name
+            response, told = server.predict(files[name])
+            assert response.status == 200, told
+            right += told["classes"][0]["name"] == classifier.classes[label]
+            counted += 1
+        assert counted == 16 and f"{right / counted:.4f}" == f"{accuracy:.4f}", (right, counted, accuracy)
+
+
+def same(one, other):
+    """But for the last digits, which depend on how many pictures torch convolves at once."""
+    return len(one["classes"]) == len(other["classes"]) and all(
+        a["name"] == b["name"] and abs(a["probability"] - b["probability"]) < 1e-4 for a, b in zip(one["classes"], other["classes"]))
+
+
+def test_requests_that_come_together_share_batches():
+    encoded = next(iter(pictures().values()))
+    with Server("--batching-timeout-ms", "200", "--max-bytes", "1000000") as server:
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            answers = list(pool.map(lambda _: server.predict(encoded)[1], range(24)))
+        assert all(same(answer, answers[0]) for answer in answers), answers
+        health = json.loads(server.get("/health")[1])
+        assert health["requests"] == 24 and health["batches"] < 24, health
+        for body, code, why in ((b"no picture", 422, ""), (b"", 422, "empty"), (b"x" * 1_000_001, 413, "at most 1000000 bytes"),
+                                (encoded[:len(encoded) // 2], 422, "")):
+            response, told = server.predict(body)
+            assert response.status == code and why in told["error"] and told["error"], told
+        assert same(server.predict(encoded)[1], answers[0])
+        assert "Drop a picture" in server.get("/")[1]
+
+
+def test_too_many_requests_are_refused_and_the_others_answered():
+    async def scenario():
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow(requests):
+            loop.call_soon_threadsafe(begun.set)
+            time.sleep(0.2)
+            if "fail" in requests:
+                raise RuntimeError("the model failed")
+            return [request.upper() for request in requests]
+
+        async with Batcher(slow, max_batch=1, batching_timeout_ms=0, max_waiting=2) as batcher:
+            first = asyncio.create_task(batcher.answer("a"))
+            await begun.wait()
+            waiting = [asyncio.create_task(batcher.answer(one)) for one in ("b", "fail")]
+            await asyncio.sleep(0)
+            try:
+                await batcher.answer("d")
+                raise AssertionError("it was to be refused")
+            except Overloaded:
+                pass
+            assert await first == "A" and await waiting[0] == "B"
+            try:
+                await waiting[1]
+                raise AssertionError("it was to fail")
+            except RuntimeError as problem:
+                assert str(problem) == "the model failed"
+            assert await batcher.answer("e") == "E"  # it goes on
+
+    asyncio.run(scenario())
+
+
+if __name__ == "__main__":
+    accuracy = train()
+    run_tests(globals())
