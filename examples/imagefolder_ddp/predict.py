@@ -11,13 +11,10 @@ import os
 import sys
 
 import torch
-import torchvision
-
-import penstock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-from common import checkpoint  # noqa: E402
+sys.path[:0] = [os.path.dirname(HERE), HERE]
+from trained import read_trained  # noqa: E402
 
 
 def files_in(path):
@@ -33,16 +30,7 @@ def main():
     parser.add_argument("--top", type=int, default=3, help="so many classes of each")
     arguments = parser.parse_args()
 
-    state = checkpoint.load(arguments.checkpoint)
-    if not isinstance(state, dict) or "classes" not in state.get("more", {}):
-        raise SystemExit(f"'{arguments.checkpoint}' is no checkpoint of imagefolder_ddp/train.py")
-    more = state["more"]
-    model = torchvision.models.resnet34(num_classes=len(more["classes"]))
-    checkpoint.load_model(model, state["model"], arguments.checkpoint)
-    model.eval()
-    preprocess = penstock.Preprocessor(more["job"], split="val", overrides=more["overrides"])
-    preprocess.check(more["pipeline"])
-
+    trained = read_trained(arguments.checkpoint)
     paths = files_in(arguments.pictures)
     failed = 0
     for first in range(0, len(paths), 32):
@@ -54,16 +42,16 @@ def main():
                     encoded.append(file.read())
             except OSError as problem:
                 raise SystemExit(f"cannot read '{path}': {problem.strerror}") from None
-        images, statuses = preprocess(encoded, errors="status")
+        images, statuses = trained.preprocess(encoded, errors="status")
         with torch.inference_mode():
-            shares = torch.softmax(model(images), 1)
+            shares = torch.softmax(trained.network(images), 1)
         for path, status, share in zip(some, statuses, shares):
             if status:
                 failed += 1
                 print(f"{path}: no usable picture: {status}")
                 continue
-            best = share.topk(min(arguments.top, len(more["classes"])))
-            print(f"{path}: " + ", ".join(f"{more['classes'][int(at)]} {float(value):.4f}" for value, at in zip(*best)))
+            best = share.topk(min(arguments.top, len(trained.classes)))
+            print(f"{path}: " + ", ".join(f"{trained.classes[int(at)]} {float(value):.4f}" for value, at in zip(*best)))
     return 1 if failed == len(paths) else 0
 
 

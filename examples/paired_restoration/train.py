@@ -39,6 +39,8 @@ class Restorer(nn.Module):
                                   nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(),
                                   nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1))
         self.out = nn.Sequential(nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 3, 3, padding=1))
+        nn.init.zeros_(self.out[-1].weight)  # it begins with pictures as they are, and can only become better
+        nn.init.zeros_(self.out[-1].bias)
 
     def forward(self, pictures):
         features = torch.relu(self.into(pictures))

@@ -14,43 +14,50 @@ import os
 import sys
 
 import torch
-import torchvision
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-import penstock
-
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-from common import checkpoint  # noqa: E402
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "imagefolder_ddp")]
+from trained import read_trained  # noqa: E402
 from serve.batching import Batcher, Overloaded  # noqa: E402
+
+
+def onnxruntime_session(path):
+    try:
+        import onnxruntime
+    except ImportError:
+        raise SystemExit("--onnx needs ONNX Runtime: pip install onnxruntime") from None
+    try:
+        return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # of kinds that onnxruntime does not export
+        raise SystemExit(f"cannot read the network '{path}': {problem}") from None
 
 
 class Classifier:
     """Encoded pictures to classes and probabilities. `answer` is called from one thread or several."""
 
-    def __init__(self, path, device="cpu", top=3):
-        state = checkpoint.load(path)
-        if not isinstance(state, dict) or "classes" not in state.get("more", {}):
-            raise SystemExit(f"'{path}' is no checkpoint of imagefolder_ddp/train.py")
-        more = state["more"]
-        self.classes, self.device = more["classes"], torch.device(device)
+    def __init__(self, path, device="cpu", top=3, onnx=None):
+        session = None if onnx is None else onnxruntime_session(onnx)
+        raw = session is not None and session.get_inputs()[0].type == "tensor(uint8)"
+        trained = read_trained(path, dtype="uint8" if raw else None)  # penstock.ConfigError names what differs
+        self.classes, self.preprocess, self.device = trained.classes, trained.preprocess, torch.device(device)
         self.top = min(top, len(self.classes))
-        self.model = torchvision.models.resnet34(num_classes=len(self.classes))
-        checkpoint.load_model(self.model, state["model"], path)
-        self.model.eval().to(self.device)
-        self.preprocess = penstock.Preprocessor(more["job"], split="val", overrides=more["overrides"])
-        self.preprocess.check(more["pipeline"])  # penstock.ConfigError names what differs
+        if session is None:
+            network = trained.network.to(self.device)
+            self.scores = lambda images: network(images.to(self.device)).cpu()
+        else:
+            self.scores = lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
     def tensors(self, encoded):
-        """float32 [n, 3, height, width], and for each None or why it is no usable picture."""
+        """float32 (uint8 for a network that takes pixels) [n, 3, height, width], and for each None or why it is no usable picture."""
         return self.preprocess(encoded, errors="status")
 
     def answer(self, encoded):
         images, statuses = self.tensors(encoded)
         with torch.inference_mode():
-            shares = torch.softmax(self.model(images.to(self.device)), 1).cpu()
+            shares = torch.softmax(self.scores(images), 1)
         answers = []
         for status, share in zip(statuses, shares):
             best = share.topk(self.top)
@@ -103,6 +110,7 @@ def application(classifier, *, max_bytes, **batching):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint")
+    parser.add_argument("--onnx", help="what export_onnx.py wrote of it, run by ONNX Runtime on the CPU")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--device", default="cpu")
@@ -112,7 +120,7 @@ def main():
     parser.add_argument("--max-waiting", type=int, default=128, help="requests; more are answered with 503")
     parser.add_argument("--max-bytes", type=int, default=20_000_000, help="of one picture")
     arguments = parser.parse_args()
-    classifier = Classifier(arguments.checkpoint, arguments.device)
+    classifier = Classifier(arguments.checkpoint, arguments.device, onnx=arguments.onnx)
     app = application(classifier, max_bytes=arguments.max_bytes, max_batch=arguments.max_batch,
                       batching_timeout_ms=arguments.batching_timeout_ms, instances=arguments.instances, max_waiting=arguments.max_waiting)
     uvicorn.run(app, host=arguments.host, port=arguments.port, log_level="warning")

@@ -28,7 +28,9 @@ except ImportError as problem:
 
 sys.path.insert(0, EXAMPLES)
 from serve.batching import Batcher, Overloaded  # noqa: E402
+from serve.export_onnx import OfPixels  # noqa: E402
 from serve.server import Classifier  # noqa: E402
+from trained import read_trained  # noqa: E402
 
 PHOTOS = os.path.join(demo_photos(), "train")
 CHECKPOINT = os.path.join(WORK, "trained", "epoch-0.pt")
@@ -174,6 +176,33 @@ def test_too_many_requests_are_refused_and_the_others_answered():
             assert await batcher.answer("e") == "E"  # it goes on
 
     asyncio.run(scenario())
+
+
+def test_onnx_runtime_says_the_same_of_tensors_and_of_pixels():
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        print("ONNX Runtime is tested where it is installed: frameworks.examples.serve_program_test")
+        return
+    encoded = list(pictures().values())[:7]
+    wanted = Classifier(CHECKPOINT).answer(encoded)
+    tensors, _ = Classifier(CHECKPOINT).tensors(encoded)
+    for words in ((), ("--raw",)):
+        network = os.path.join(WORK, "network.onnx")
+        with no_leftovers() as env:
+            made = subprocess.run([sys.executable, os.path.join(EXAMPLES, "serve", "export_onnx.py"), CHECKPOINT, network, *words],
+                                  env={**env, **FIXED}, capture_output=True, text=True, timeout=100)
+        assert made.returncode == 0, made
+        classifier = Classifier(CHECKPOINT, onnx=network)
+        images, _ = classifier.tensors(encoded)
+        assert images.dtype == (torch.uint8 if words else torch.float32)
+        if words:
+            trained = read_trained(CHECKPOINT, dtype="uint8")
+            of_pixels = OfPixels(torch.nn.Identity(), trained.mean, trained.std)(images)
+            assert torch.allclose(of_pixels, tensors, atol=1e-6), (of_pixels - tensors).abs().max()
+        answers = classifier.answer(encoded)
+        assert all(same(one, other) for one, other in zip(answers, wanted)), (answers, wanted)
 
 
 if __name__ == "__main__":
