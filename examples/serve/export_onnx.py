@@ -27,11 +27,12 @@ class OfPixels(nn.Module):
     def __init__(self, network, mean, std):
         super().__init__()
         self.network = network
+        self.register_buffer("scale", torch.tensor(1 / 255))  # the same operations in the same order, so the same bits
         self.register_buffer("mean", torch.tensor(mean).reshape(3, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(3, 1, 1))
 
     def forward(self, pixels):
-        return self.network((pixels.to(torch.float32) / 255 - self.mean) / self.std)
+        return self.network((pixels.to(torch.float32) * self.scale - self.mean) / self.std)
 
 
 def main():
