@@ -44,7 +44,7 @@ int explain_fleet(const PlanArguments& arguments) {
     std::printf("  %-48s %9.0f images/s, stalled %.1f %%: %+.1f %% (± %.1f)\n", gain.what.c_str(), gain.images_per_s,
                 100 * gain.stalled, 100 * gain.gain, 100 * gain.half_width);
   }
-  print_entered_by_hand(stdout, input);
+  print_entered_by_hand(stdout, entered_by_hand(input));
   return 0;
 }
 

@@ -123,20 +123,23 @@ std::string init_job(const InitData& train, const InitData& val, double val_shar
   if (train.folder.empty()) {
     throw Error(ErrorKind::usage, "no folder of training images is named", "penstock init --data DIR [--val DIR]");
   }
-  std::string job =
-      head + data_line(train, "holds one folder per class; a relative path starts at this file") + train_rest;
+  const std::string folder = data_line(train, "holds one folder per class; a relative path starts at this file");
+  if (val_share > 0 && !val.folder.empty()) {
+    throw Error(ErrorKind::usage, "a share of the training folder and a folder of its own are both for validation",
+                "leave one of them out");
+  }
   if (val_share > 0) {
     const auto part = [&](const char* key, const std::string& value, const char* about) {
       return "\n      " + std::string(key) + ": " + value + "  # " + about;
     };
     char share[32];
     std::snprintf(share, sizeof share, "%g", val_share);
-    const std::string folder = data_line(train, "holds one folder per class; a relative path starts at this file");
     const std::string held_out = part("val_share", share, "of each class, which train: false is") +
                                  part("val_seed", "0", "which pictures those are");
     return head + folder + held_out + train_rest + val_head + folder + held_out +
            part("train", "false", "the held-out part") + val_rest;
   }
+  std::string job = head + folder + train_rest;
   if (!val.folder.empty()) job += val_head + data_line(val, "the same class folders as above") + val_rest;
   return job;
 }

@@ -610,6 +610,7 @@ int run_launch_line(const LaunchLine& line) {
   };
   const double wait_limit_s = line.grace_s + 8;  // from the first signal on
   std::optional<Nanoseconds> ends_by;
+  Nanoseconds look_for_dead_at = 0;
   bool killed = false;
   bool awaited = false;  // and said so
   for (;;) {
@@ -632,7 +633,10 @@ int run_launch_line(const LaunchLine& line) {
       kill(pid, kEndInOrder);
       repeat_at = clock.now() + kRepeatAfter;
     }
-    if (!killed) find_dead(line, pid, ends, clock.now());
+    if (!killed && clock.now() > look_for_dead_at) {
+      find_dead(line, pid, ends, clock.now());
+      look_for_dead_at = clock.now() + kSecond;
+    }
     if (const std::string why = ends.job().stuck(clock.now()); !why.empty() && !killed) {
       killed = true;
       std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());

@@ -91,7 +91,7 @@ int plan(const PlanRequest& request) {
       std::printf("  %s\n", trust_line(*best, input).c_str());
     std::printf("  %zu fleets simulated, by the profile of %s (%s)\n", plan.looked_at.size(),
                 input.profile.machine.c_str(), input.profile.date.c_str());
-    print_entered_by_hand(stdout, input);
+    print_entered_by_hand(stdout, entered_by_hand(input));
   }
   return plan.reachable ? 0 : kOutOfReach;
 }

@@ -53,9 +53,8 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
   return input;
 }
 
-void print_entered_by_hand(std::FILE* out, const PlanInput& input) {
-  const std::string keys = list_of(entered_by_hand(input), "and");
-  if (!keys.empty()) std::fprintf(out, "  entered by hand, and not measured: %s\n", keys.c_str());
+void print_entered_by_hand(std::FILE* out, const std::vector<std::string>& keys) {
+  if (!keys.empty()) std::fprintf(out, "  entered by hand, and not measured: %s\n", list_of(keys, "and").c_str());
 }
 
 std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments) {

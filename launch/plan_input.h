@@ -37,7 +37,8 @@ struct PlanArguments {
 // `what_ifs`: of one fleet; a plan looks at many.
 void add_plan_arguments(CLI::App& command, PlanArguments& arguments, bool what_ifs);
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& more_overrides = {});
-void print_entered_by_hand(std::FILE* out, const PlanInput& input);  // a line, where anything was
+// A line that names them (fleet_of.h), where there are any.
+void print_entered_by_hand(std::FILE* out, const std::vector<std::string>& keys);
 std::vector<WhatIf> what_ifs_of(const PlanArguments& arguments);
 
 }  // namespace penstock

@@ -64,7 +64,7 @@ void print_prediction(const PlanInput& input, const FleetSpec& spec, const Predi
     std::printf("  each part alone: %.0f images/s, and not more because of %s\n", p.naive.images_per_s,
                 p.naive.limit.c_str());
   }
-  print_entered_by_hand(stdout, input);
+  print_entered_by_hand(stdout, entered_by_hand(input));
 }
 
 int simulate(const PlanArguments& arguments) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "launch/command.h"
 #include "launch/plan_input.h"
@@ -103,6 +104,10 @@ int sweep(const PlanArguments& given) {
     for (const Axis& axis : axes) std::printf("%s\t", axis.key.c_str());
     std::printf("images_per_s\thalf_width_95\tstalled\twait_p99_ms\tthreads_busy\tbusiest_link\n");
   }
+  const auto named = [](const std::vector<std::string>& keys) {
+    return std::set<std::string>(keys.begin(), keys.end());
+  };
+  std::set<std::string> by_hand;  // in any of the points
   bool failed = false;
   size_t impossible = 0;
   for (size_t point = 0; point < points; ++point) {
@@ -119,7 +124,9 @@ int sweep(const PlanArguments& given) {
     }
     Prediction p;
     try {
-      p = predict(fleet_of(plan_input(arguments, overrides), what_ifs), {.seeds = arguments.seeds});
+      const PlanInput input = plan_input(arguments, overrides);
+      by_hand.merge(named(entered_by_hand(input)));
+      p = predict(fleet_of(input, what_ifs), {.seeds = arguments.seeds});
     } catch (const Error& error) {
       // A point that cannot be says so, and the others go on; a mistake in all of them is one.
       p.failure = error.message().substr(0, error.message().find('\n'));
@@ -138,12 +145,11 @@ int sweep(const PlanArguments& given) {
     if (shows) std::fprintf(stderr, "\r\033[Kpenstock: %zu of %zu points", point + 1, points);
   }
   if (shows) std::fputs("\r\033[K", stderr);
-  const PlanInput input = plan_input(arguments);
   if (arguments.json) {
-    const nlohmann::json json = {{"points", all}, {"entered_by_hand", entered_by_hand(input)}};
+    const nlohmann::json json = {{"points", all}, {"entered_by_hand", by_hand}};
     std::printf("%s\n", json_text_replacing(json).c_str());
   } else if (!arguments.quiet) {
-    print_entered_by_hand(stderr, input);
+    print_entered_by_hand(stderr, {by_hand.begin(), by_hand.end()});
   }
   return failed ? 1 : 0;
 }

@@ -24,7 +24,7 @@ import penstock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
-from common.place import join, leave, sum_over_ranks  # noqa: E402
+from common.place import joined, sum_over_ranks  # noqa: E402
 
 SIZES = ("splits.train.pipeline.0.Resize.size", "splits.test.pipeline.0.Resize.size")
 
@@ -71,7 +71,11 @@ def accuracy_on(model, test, place):
 
 
 def train(arguments):
-    place = join(arguments.device, arguments.dist_url)
+    with joined(arguments.device, arguments.dist_url) as place:
+        train_at(place, arguments)
+
+
+def train_at(place, arguments):
     torch.manual_seed(0)  # the same first weights on every rank
     data, test = open_data(arguments, place)
     model = torchvision.models.resnet18(num_classes=len(data.classes))
@@ -86,8 +90,9 @@ def train(arguments):
         model = nn.DataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs, arguments.last_lr)
-    state = checkpoint.resume(arguments.resume, arguments.output, place, model=model, optimizer=optimizer, data=data,
-                              schedule=schedule)
+    state = checkpoint.read(arguments.resume, arguments.output, place)
+    if state:
+        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=data, schedule=schedule)
     first, more = (state["epoch"], state["more"]) if state else (0, {})
     best = more.get("best", 0.0)
     sums = more.get("sums", [0.0, 0, 0]) if place.first else [0.0, 0, 0]  # this epoch's loss, right ones, pictures
@@ -123,6 +128,7 @@ def train(arguments):
         rate = images * place.world_size / (time.monotonic() - begun)
         lost, right, seen = sum_over_ranks(sums, place)
         accuracy = accuracy_on(model, test, place)
+        lr = optimizer.param_groups[0]["lr"]
         schedule.step()
         best, sums = max(best, accuracy), [0.0, 0, 0]
         if place.first:
@@ -130,13 +136,12 @@ def train(arguments):
                   f"{rate:.0f} images/s", flush=True)
         curves.add("accuracy/train", right / seen, epoch)
         curves.add("accuracy/test", accuracy, epoch)
-        curves.add("lr", optimizer.param_groups[0]["lr"], epoch)
+        curves.add("lr", lr, epoch)
         save(epoch, True)
     else:
         if place.first:
             print(f"best test accuracy {best:.4f}", flush=True)
     curves.close()
-    leave(place)
 
 
 def spawned(rank, arguments, master_port):

@@ -15,7 +15,7 @@ from common.place import sum_over_ranks
 class Counts:
     def __init__(self, classes, top_k=(1,)):
         self.classes = list(classes)
-        self.top_k = [k for k in top_k if k <= len(self.classes)]
+        self.top_k = sorted({1, *(k for k in top_k if isinstance(k, int) and 1 <= k <= len(self.classes))})
         self.matrix = torch.zeros(len(self.classes), len(self.classes), dtype=torch.float64)  # [true, predicted]
         self.right = [0.0] * len(self.top_k)
 

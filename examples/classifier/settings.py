@@ -3,7 +3,7 @@
     settings = read_settings("configs/resnet18.yaml", ["stages.0.epochs=2"])
     settings["network"]["name"]
 
-An included file's keys stand below those of the file that includes it; mappings are merged, everything else is replaced.
+`output` is a folder under the one that the program runs in. An included file's keys stand below those of the file that includes it; mappings are merged, everything else is replaced.
 """
 
 import json
@@ -107,4 +107,6 @@ def read_settings(path, changes=()):
     settings["stages"] = [_checked(stage, STAGE, f"stages.{number}.") for number, stage in enumerate(settings["stages"])]
     if not settings["stages"]:
         raise SystemExit("'stages' is empty: nothing is to be trained")
+    if settings["keep"] < 1:
+        raise SystemExit(f"'keep' is {settings['keep']}, and at least the last checkpoint is kept")
     return _placed(settings, os.getcwd())  # those of `changes`, as in a shell

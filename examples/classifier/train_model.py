@@ -11,11 +11,9 @@ One file is one experiment; `include:` takes what several have in common.
 
 import argparse
 import fnmatch
-import glob
 import math
 import os
 import random
-import re
 import shutil
 import sys
 import time
@@ -30,9 +28,12 @@ import penstock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
 from common import checkpoint, log  # noqa: E402
-from common.place import join, leave, mean_over_ranks  # noqa: E402
+from common.place import joined, mean_over_ranks  # noqa: E402
 from evaluator import Counts  # noqa: E402
 from settings import read_settings  # noqa: E402
+
+
+PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 class Log:
@@ -55,7 +56,7 @@ class Log:
 
 def open_data(settings, place):
     data = settings["data"]
-    words = [f"splits.train.pipeline.0.RandomResizedCrop.size={data['image_size']}",
+    words = [f"seed={settings['seed']}", f"splits.train.pipeline.0.RandomResizedCrop.size={data['image_size']}",
              f"splits.val.pipeline.0.Resize.size={round(data['image_size'] * 8 / 7)}",
              f"splits.val.pipeline.1.CenterCrop.size={data['image_size']}"]
     for split in ("train", "val"):
@@ -110,6 +111,8 @@ def freeze(model, patterns):
 def rate_of(stage, epoch):
     """A learning rate for each epoch, the last one staying; or a single one, which falls by a cosine to a hundredth."""
     lr = stage["lr"]
+    if isinstance(lr, list) and (not lr or not all(isinstance(one, (int, float)) for one in lr)):
+        raise SystemExit(f"'lr' of stage {stage['name']} is {lr}, and should be a number or numbers")
     if isinstance(lr, list):
         return float(lr[min(epoch, len(lr) - 1)])
     return lr * (0.01 + 0.99 * (1 + math.cos(math.pi * epoch / stage["epochs"])) / 2)
@@ -140,14 +143,12 @@ def evaluate(model, val, classes, settings, place):
     return counts
 
 
-def keep_last(folder, count):
-    found = sorted((int(re.search(r"epoch-(\d+)\.pt$", path)[1]), path) for path in glob.glob(os.path.join(folder, "epoch-*.pt")))
-    for _, path in found[:-count]:
-        os.remove(path)
-
-
 def train(settings, arguments):
-    place = join(arguments.device, arguments.dist_url)
+    with joined(arguments.device, arguments.dist_url) as place:
+        train_at(place, settings, arguments)
+
+
+def train_at(place, settings, arguments):
     logger = Log(settings["output"], place)
     torch.manual_seed(settings["seed"])
     data, val = open_data(settings, place)
@@ -156,15 +157,14 @@ def train(settings, arguments):
     criterion = loss_of(settings)
     curves = log.Curves(os.path.join(settings["output"], "curves"), place)
     plan = [(stage, epoch) for stage in settings["stages"] for epoch in range(stage["epochs"])]
-    first, best, wrapped, optimizer, state, steps = 0, 0.0, None, None, None, 0
-    path = {"auto": checkpoint.latest(settings["output"]), "none": None}.get(arguments.resume, arguments.resume)
-    if path:
-        state = checkpoint.load(path)
-        first, best = state["epoch"] + int(state["more"]["ended"]), state["more"]["best"]
+    state = checkpoint.read(arguments.resume, settings["output"], place)
+    more = state["more"] if state else {"ended": False, "best": 0.0, "lost": [0.0, 0]}
+    first = state["epoch"] + int(more["ended"]) if state else 0
+    best, lost, wrapped, optimizer, steps = more["best"], list(more["lost"]), None, None, 0
 
     def save(epoch, ended):
-        checkpoint.save(settings["output"], epoch, place, model=wrapped, optimizer=optimizer, data=data,
-                        more={"best": best, "ended": ended, "classes": classes})
+        return checkpoint.save(settings["output"], epoch, place, model=wrapped, optimizer=optimizer, data=data,
+                        more={"best": best, "ended": ended, "classes": classes, "lost": [0.0, 0] if ended else lost})
 
     for epoch in range(first, len(plan)):
         stage, within = plan[epoch]
@@ -174,84 +174,86 @@ def train(settings, arguments):
                 if place.world_size > 1 else model
             optimizer = optimizer_of(stage, model)
             logger.say(f"stage {stage['name']}: {stage['epochs']} epochs, {frozen} parameters frozen")
-        if state is not None:
-            same_stage = within > 0 or not state["more"]["ended"]
-            checkpoint.load_model(model, state["model"], path)
-            data.load_state_dict(state["data"])
-            if same_stage:
-                optimizer.load_state_dict(state["optimizer"])
-            logger.say(f"goes on from {path}")
+        if state is not None:  # of a stage that begins now it is another one's optimizer
+            same_stage = within > 0 or not more["ended"]
+            checkpoint.restore(state, place, model=model, optimizer=optimizer if same_stage else None, data=data)
             state = None
         for group in optimizer.param_groups:
             group["lr"] = rate_of(stage, within)
         data.set_epoch(epoch)
         wrapped.train()
-        losses = []
         for images, labels in data:
             loss = criterion(wrapped(images), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(mean_over_ranks(loss, place))
-            if not math.isfinite(losses[-1]):
-                raise SystemExit(f"the loss is {losses[-1]} in epoch {epoch}: training ends")
-            steps += 1
+            step_loss = mean_over_ranks(loss, place)
+            if not math.isfinite(step_loss):  # the mean is everybody's, so all stop
+                raise SystemExit(f"the loss is {step_loss} in epoch {epoch}: training ends")
+            steps, lost = steps + 1, [lost[0] + step_loss, lost[1] + 1]
             if arguments.max_steps:
-                logger.say(f"step {steps} loss {losses[-1]!r}")
+                logger.say(f"step {steps} loss {step_loss!r}")
             if steps == arguments.max_steps:
                 break
         if steps == arguments.max_steps:
             save(epoch, False)
             break
         counts = evaluate(wrapped, val, classes, settings, place)
+        mean_loss, lost = lost[0] / lost[1], [0.0, 0]
         better, best = counts.accuracy() >= best, max(best, counts.accuracy())
         tops = " ".join(f"top-{k} {counts.accuracy(k):.4f}" for k in counts.top_k)
-        logger.say(f"epoch {epoch} ({stage['name']}) : loss {sum(losses) / len(losses)!r} {tops} of {counts.total} pictures")
-        for name, value in [("loss", sum(losses) / len(losses)), ("lr", rate_of(stage, within))] + [
+        logger.say(f"epoch {epoch} ({stage['name']}) : loss {mean_loss!r} {tops} of {counts.total} pictures")
+        for name, value in [("loss", mean_loss), ("lr", rate_of(stage, within))] + [
                 (f"top-{k}", counts.accuracy(k)) for k in counts.top_k]:
             curves.add(name, value, epoch)
-        save(epoch, True)
-        if place.first:
-            if better:
-                shutil.copyfile(os.path.join(settings["output"], f"epoch-{epoch}.pt"), os.path.join(settings["output"], "best.pt"))
-            keep_last(settings["output"], settings["keep"])
+        path = save(epoch, True)
+        if place.first and better:
+            shutil.copyfile(path, os.path.join(settings["output"], "best.pt"))
+        checkpoint.keep_last(settings["output"], settings["keep"], place)
     curves.close()
     logger.close()
-    leave(place)
 
 
 def report(settings, arguments):
-    place = join(arguments.device)
-    data, val = open_data(settings, place)
-    classes = classes_of(settings, data)
-    settings["network"]["checkpoint"] = arguments.checkpoint or os.path.join(settings["output"], "best.pt")
-    model = build_network(settings, classes, print).to(place.device)
-    counts = evaluate(model, val, classes, settings, place)
-    print(" ".join(f"top-{k} {counts.accuracy(k):.4f}" for k in counts.top_k) + f" of {counts.total} pictures")
-    for name, precision, recall, count in counts.precision_and_recall():
-        print(f"{name}: precision {precision:.4f} recall {recall:.4f} of {count}")
-    picture = os.path.join(settings["output"], "confusion.png")
-    os.makedirs(settings["output"], exist_ok=True)
-    counts.picture(picture)
-    print(f"who is taken for whom: {picture}")
+    with joined(arguments.device) as place:
+        data, val = open_data(settings, place)
+        classes = classes_of(settings, data)
+        settings["network"]["checkpoint"] = arguments.checkpoint or os.path.join(settings["output"], "best.pt")
+        say = print if place.first else (lambda text: None)
+        model = build_network(settings, classes, say).to(place.device)
+        counts = evaluate(model, val, classes, settings, place)
+        say(" ".join(f"top-{k} {counts.accuracy(k):.4f}" for k in counts.top_k) + f" of {counts.total} pictures")
+        for name, precision, recall, count in counts.precision_and_recall():
+            say(f"{name}: precision {precision:.4f} recall {recall:.4f} of {count}")
+        picture = os.path.join(settings["output"], "confusion.png")
+        if place.first:
+            os.makedirs(settings["output"], exist_ok=True)
+            counts.picture(picture)
+        say(f"who is taken for whom: {picture}")
 
 
 def write_lists(arguments):
-    """train.txt and val.txt, lines "PATH LABEL", and classes.txt, of class folders."""
-    source = penstock.ImageFolder(arguments.folder)
-    root = os.path.abspath(source.root)
-    classes = sorted(name for name in os.listdir(root) if os.path.isdir(os.path.join(root, name)))
+    """train.txt and val.txt, lines "PATH LABEL", and classes.txt, of class folders; one of each class at least is left for training."""
+    if not 0 <= arguments.val_share < 1:
+        raise SystemExit(f"--val-share {arguments.val_share}: a share of each class, such as 0.2")
+    root = os.path.abspath(arguments.folder)
+    classes = sorted(name for name in os.listdir(root) if os.path.isdir(os.path.join(root, name))) if os.path.isdir(root) else []
     if not classes:
         raise SystemExit(f"'{root}' has no class folders")
     os.makedirs(arguments.out, exist_ok=True)
-    with open(os.path.join(arguments.out, "train.txt"), "w", encoding="utf-8") as train_file, \
-            open(os.path.join(arguments.out, "val.txt"), "w", encoding="utf-8") as val_file:
-        for label, name in enumerate(classes):
-            files = sorted(os.path.join(root, name, one) for one in os.listdir(os.path.join(root, name)))
-            random.Random(f"{arguments.seed} {name}").shuffle(files)
-            held_out = round(arguments.val_share * len(files))
-            for number, path in enumerate(files):
-                (val_file if number < held_out else train_file).write(f"{path} {label}\n")
+    parts = {"train": [], "val": []}
+    for label, name in enumerate(classes):
+        files = sorted(os.path.join(top, one) for top, _, names in os.walk(os.path.join(root, name)) for one in names
+                       if one.lower().endswith(PICTURES))
+        if not files:
+            raise SystemExit(f"'{os.path.join(root, name)}' has no picture")
+        random.Random(f"{arguments.seed} {name}").shuffle(files)
+        held_out = min(len(files) - 1, round(arguments.val_share * len(files)))
+        parts["val"] += [f"{path} {label}\n" for path in files[:held_out]]
+        parts["train"] += [f"{path} {label}\n" for path in files[held_out:]]
+    for part, lines in parts.items():
+        with open(os.path.join(arguments.out, part + ".txt"), "w", encoding="utf-8") as file:
+            file.writelines(lines)
     with open(os.path.join(arguments.out, "classes.txt"), "w", encoding="utf-8") as file:
         file.writelines(name + "\n" for name in classes)
     print(f"{arguments.out}: train.txt, val.txt, classes.txt of {len(classes)} classes")

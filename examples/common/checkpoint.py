@@ -1,10 +1,13 @@
-"""Checkpoints: model, optimizer, schedule, where the loader stands, and which epoch; whole files, whatever happens meanwhile.
+"""Checkpoints: model, optimizer, schedule, where the loader stands, and which epoch.
 
-    first = resume(arguments.resume, folder, place, model=model, optimizer=optimizer, schedule=schedule, data=train)
+    state = read(arguments.resume, folder, place)         # None: from the beginning
+    if state:
+        restore(state, model=model, optimizer=optimizer, schedule=schedule, data=train)
     ...
-    save(folder, epoch, place, model=model, optimizer=optimizer, schedule=schedule, data=train, best=best)
+    save(folder, epoch, place, model=model, optimizer=optimizer, schedule=schedule, data=train, more={"ended": True})
 
-Rank 0 writes, all ranks read: a loader's state is the same on every one.
+Rank 0 writes, and says which file all ranks read: a loader's state is the same on every one. The folder has to be one that all
+nodes share. Trust: under torch 1 a checkpoint is a pickle, and may run code; take none from strangers.
 """
 
 import glob
@@ -13,16 +16,19 @@ import pickle
 import re
 
 import torch
+import torch.distributed as dist
 
+from .place import sum_over_ranks
 
 # Weights and plain values, no code. Torch 1 cannot read numbers with a point so.
 _PLAIN = {"weights_only": True} if int(torch.__version__.split(".")[0]) >= 2 else {}
+_KEYS = {"epoch", "model", "optimizer", "data", "torch_rng", "more"}
 
 
-def latest(folder):
-    """The checkpoint of the last epoch in this folder, or None."""
-    found = [(int(re.search(r"epoch-(\d+)\.pt$", path)[1]), path) for path in glob.glob(os.path.join(folder, "epoch-*.pt"))]
-    return max(found)[1] if found else None
+def all_in(folder):
+    """[(epoch, path)] of this folder's checkpoints, in order."""
+    found = [(re.search(r"epoch-(\d+)\.pt$", path), path) for path in glob.glob(os.path.join(glob.escape(folder), "epoch-*.pt"))]
+    return sorted((int(match[1]), path) for match, path in found if match)
 
 
 def plain(model):
@@ -31,22 +37,34 @@ def plain(model):
 
 
 def save(folder, epoch, place, *, model, optimizer, data, more=None, **others):
-    """Writes folder/epoch-N.pt, on rank 0. `others`: schedule, scaler and whatever else has a state_dict()."""
+    """Writes folder/epoch-N.pt, on rank 0, and returns its path. `others`: schedule, scaler and whatever else has a state_dict()."""
+    path = os.path.join(folder, f"epoch-{epoch}.pt")
     if not place.first:
-        return
+        return path
     state = {"epoch": epoch, "model": plain(model).state_dict(), "optimizer": optimizer.state_dict(), "data": data.state_dict(),
              "torch_rng": torch.get_rng_state(), "more": more or {}}
+    if place.device.type == "cuda":
+        state["cuda_rng"] = torch.cuda.get_rng_state(place.device)
     state.update({name: one.state_dict() for name, one in others.items()})
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"epoch-{epoch}.pt")
-    torch.save(state, path + ".part")
+    with open(path + ".part", "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(path + ".part", path)  # the old one or the new one, never half of it
+    return path
+
+
+def keep_last(folder, count, place):
+    """Removes all but the last `count` checkpoints, on rank 0."""
+    for _, path in all_in(folder)[:-count] if place.first else ():
+        os.remove(path)
 
 
 def load(path):
     try:
         return torch.load(path, map_location="cpu", **_PLAIN)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as problem:
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, pickle.UnpicklingError) as problem:
         raise SystemExit(f"cannot read the checkpoint '{path}': {problem}") from None
 
 
@@ -63,24 +81,56 @@ def load_model(model, weights, path):
     plain(model).load_state_dict(weights)
 
 
-def resume(wanted, folder, place, *, model, optimizer, data, **others):
-    """The state that was loaded, or None. `wanted`: "auto" (the last one in the folder, where there is one), "none", or a file."""
-    path = {"auto": latest(folder), "none": None}.get(wanted, wanted)
+def _chosen(wanted, folder, place):
+    """The file's path as rank 0 sees it, or None."""
+    there = all_in(folder)
+    if wanted == "none" and there:
+        raise SystemExit(f"'{folder}' has checkpoints already: --resume auto goes on from the last one; or name another output")
+    path = {"auto": there[-1][1] if there else None, "none": None}.get(wanted, wanted)
+    return None if path is None else os.path.abspath(path)
+
+
+def read(wanted, folder, place):
+    """The state of a checkpoint, or None. `wanted`: "auto" (the last one in the folder, where there is one), "none", or a file.
+
+    All ranks get the same, or all end."""
+    answer = [None, None]
+    if place.first:
+        try:
+            answer[0] = _chosen(wanted, folder, place)
+        except SystemExit as problem:  # everybody is to end with it
+            answer[1] = str(problem)
+    if place.world_size > 1:
+        dist.broadcast_object_list(answer, 0)
+    path, problem = answer
+    if problem:
+        raise SystemExit(problem)
     if path is None:
         return None
+    missing = sum_over_ranks([0 if os.path.isfile(path) else 1], place)[0]
+    if missing:
+        raise SystemExit(f"cannot read the checkpoint '{path}': {int(missing)} of {place.world_size} processes do not see such a file "
+                         "(all nodes have to share its folder)")
     state = load(path)
-    if not isinstance(state, dict) or not {"model", "optimizer", "data", "epoch"} <= state.keys():
+    if not isinstance(state, dict) or not _KEYS <= state.keys():
         raise SystemExit(f"'{path}' is no checkpoint of this program")
-    load_model(model, state["model"], path)
-    optimizer.load_state_dict(state["optimizer"])
+    state["path"] = path
+    if place.first:
+        print(f"goes on from {path}", flush=True)
+    return state
+
+
+def restore(state, place, *, model, optimizer, data, **others):
+    load_model(model, state["model"], state["path"])
+    if optimizer is not None:
+        optimizer.load_state_dict(state["optimizer"])
     data.load_state_dict(state["data"])  # penstock.ConfigError names what differs: transforms, batch size, number of ranks
     for name, one in others.items():
         if name in state:
             one.load_state_dict(state[name])
     torch.set_rng_state(state["torch_rng"])
-    if place.first:
-        print(f"goes on from {path}", flush=True)
-    return state
+    if "cuda_rng" in state and place.device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda_rng"], place.device)
 
 
 def load_pretrained(model, path):

@@ -1,14 +1,15 @@
 """Where this process stands among the trainers, and what they do together.
 
-    place = join("auto")                  # begins torch.distributed where there are several
-    loss = mean_over_ranks(loss, place)
-    leave(place)
+    with joined("auto") as place:         # torch.distributed lives as long, where there are several
+        loss = mean_over_ranks(loss, place)
 
 RANK, WORLD_SIZE and LOCAL_RANK say it (torchrun and `penstock run` set them), else Slurm's variables; without either this is
 the only one.
 """
 
+import contextlib
 import dataclasses
+import datetime
 import os
 
 import torch
@@ -32,6 +33,9 @@ class Place:
 
 def _numbers():
     for names in _VARIABLES:
+        # A batch script has Slurm's numbers too, and is one process: only srun's tasks have a step.
+        if names[0].startswith("SLURM") and not os.environ.get("SLURM_STEP_ID", "").isdigit():
+            continue
         if names[0] in os.environ and names[1] in os.environ:
             return tuple(int(os.environ.get(name, 0)) for name in names)
     return 0, 1, 0
@@ -53,21 +57,20 @@ def _device(wanted: str, local_rank: int) -> torch.device:
     return device
 
 
-def join(device: str = "auto", dist_url: str = "env://") -> Place:
+@contextlib.contextmanager
+def joined(device: str = "auto", dist_url: str = "env://"):
     """This process's place. With several it waits until all are there; `dist_url`: where they meet, "tcp://HOST:PORT" or, by
     MASTER_ADDR and MASTER_PORT, "env://"."""
     rank, world_size, local_rank = _numbers()
     place = Place(rank, world_size, local_rank, _device(device, local_rank))
     if world_size > 1:
         dist.init_process_group("nccl" if place.device.type == "cuda" else "gloo", init_method=dist_url, rank=rank,
-                                world_size=world_size)
-    return place
-
-
-def leave(place: Place) -> None:
-    """The process group has threads, which must not outlive the interpreter."""
-    if place.world_size > 1 and dist.is_initialized():
-        dist.destroy_process_group()
+                                world_size=world_size, timeout=datetime.timedelta(minutes=10))
+    try:
+        yield place
+    finally:  # its threads must not outlive the interpreter
+        if world_size > 1:
+            dist.destroy_process_group()
 
 
 def sum_over_ranks(numbers, place: Place):

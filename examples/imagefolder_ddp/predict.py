@@ -32,6 +32,8 @@ def main():
 
     trained = read_trained(arguments.checkpoint)
     paths = files_in(arguments.pictures)
+    if not paths:
+        raise SystemExit(f"'{arguments.pictures}' holds no file")
     failed = 0
     for first in range(0, len(paths), 32):
         some = paths[first:first + 32]

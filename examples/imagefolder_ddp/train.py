@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
 from common.flags import boolean  # noqa: E402
-from common.place import join, leave, mean_over_ranks, sum_over_ranks  # noqa: E402
+from common.place import joined, mean_over_ranks, sum_over_ranks  # noqa: E402
 
 MIXED = ("splits.train.pipeline=[{{RandomResizedCrop: {{size: {size}}}}}, {{RandomHorizontalFlip: {{}}}}, {{ToDtype: {{dtype: float32, "
          "scale: true}}}}, {{Normalize: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}}}, {{{mix}: {{num_classes: {classes}}}}}]")
@@ -48,6 +48,8 @@ def arguments_of(words=None):
     arguments = parser.parse_args(words)
     if arguments.mix and not arguments.num_classes:
         parser.error("--mix makes probabilities of labels, so it needs --num_classes")
+    if arguments.mix and any("pipeline" in one for one in arguments.set):
+        parser.error("--mix replaces the training pipeline by ImageNet's with the mixing behind it; write it into the job instead")
     return arguments
 
 
@@ -112,7 +114,11 @@ def progress(batches, place, epoch):
 
 
 def main(arguments):
-    place = join(arguments.device, arguments.dist_url)
+    with joined(arguments.device, arguments.dist_url) as place:
+        train_at(place, arguments)
+
+
+def train_at(place, arguments):
     if arguments.world_size is not None and arguments.world_size != place.world_size:
         raise SystemExit(f"--world-size {arguments.world_size}, and {place.world_size} processes were started")
     torch.manual_seed(0)
@@ -135,23 +141,27 @@ def main(arguments):
         return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
 
     scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and on_gpu)
-    state = checkpoint.resume(arguments.resume, arguments.output, place, model=model, optimizer=optimizer, data=train,
-                              schedule=schedule, scaler=scaler)
-    first = 0 if state is None else state["epoch"] + (1 if state["more"]["ended"] else 0)
+    state = checkpoint.read(arguments.resume, arguments.output, place)
+    if state:
+        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, schedule=schedule, scaler=scaler)
+    more = state["more"] if state else {"ended": False, "lost": [0.0, 0]}
+    first = state["epoch"] + int(more["ended"]) if state else 0
+    lost = list(more["lost"])  # this epoch's losses so far: their sum and how many
 
     # What predict.py needs besides the weights.
     about = {"classes": train.classes, "job": os.path.abspath(arguments.job), "overrides": words, "pipeline": val.state_dict()}
 
     def save(epoch, ended):
         checkpoint.save(arguments.output, epoch, place, model=model, optimizer=optimizer, data=train, schedule=schedule,
-                        scaler=scaler, more={"ended": ended, **about})
+                        scaler=scaler, more={"ended": ended, "lost": [0.0, 0] if ended else lost, **about})
 
     curves = log.Curves(os.path.join(arguments.output, "curves"), place)
     steps = 0
     for epoch in range(first, arguments.epochs):
         train.set_epoch(epoch)
         model.train()
-        losses = []
+        if arguments.freeze_layers:  # frozen batch norms keep their statistics, too
+            checkpoint.plain(model).eval()
         for images, labels in progress(train, place, epoch):
             with precision():
                 loss = nn.functional.cross_entropy(model(images), labels)  # labels are probabilities where batches are mixed
@@ -162,8 +172,7 @@ def main(arguments):
                 raise SystemExit(f"the loss is {step_loss} at step {steps} of epoch {epoch}: training ends")
             scaler.step(optimizer)
             scaler.update()
-            steps += 1
-            losses.append(step_loss)
+            steps, lost = steps + 1, [lost[0] + step_loss, lost[1] + 1]
             if arguments.max_steps and place.first:
                 print(f"step {steps} loss {step_loss!r}", flush=True)
             if steps == arguments.max_steps:
@@ -174,7 +183,7 @@ def main(arguments):
         rate = optimizer.param_groups[0]["lr"]
         schedule.step()
         accuracy, val_loss, counted = evaluate(model, val, place, precision)
-        mean_loss = sum(losses) / len(losses)
+        mean_loss, lost = lost[0] / lost[1], [0.0, 0]
         if place.first:
             print(f"epoch {epoch} : loss {mean_loss!r} validation accuracy {accuracy:.4f} loss {val_loss:.4f} of {counted} pictures",
                   flush=True)
@@ -182,7 +191,6 @@ def main(arguments):
             curves.add(name, value, epoch)
         save(epoch, True)
     curves.close()
-    leave(place)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
 from common.flags import boolean  # noqa: E402
-from common.place import join, leave, mean_over_ranks, sum_over_ranks  # noqa: E402
+from common.place import joined, mean_over_ranks, sum_over_ranks  # noqa: E402
 
 SIZES = ("splits.train.pipeline.0.RandomCrop.size", "splits.test.pipeline.0.CenterCrop.size")
 
@@ -39,7 +39,7 @@ class Restorer(nn.Module):
                                   nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(),
                                   nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1))
         self.out = nn.Sequential(nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 3, 3, padding=1))
-        nn.init.zeros_(self.out[-1].weight)  # it begins with pictures as they are, and can only become better
+        nn.init.zeros_(self.out[-1].weight)  # it begins with pictures as they are
         nn.init.zeros_(self.out[-1].bias)
 
     def forward(self, pictures):
@@ -106,7 +106,11 @@ def save_samples(folder, epoch, shown):
 
 
 def main(arguments):
-    place = join(arguments.device, arguments.dist_url)
+    with joined(arguments.device, arguments.dist_url) as place:
+        train_at(place, arguments)
+
+
+def train_at(place, arguments):
     torch.manual_seed(0)
     train, test = open_data(arguments, place)
     model = Restorer().to(place.device)
@@ -122,20 +126,22 @@ def main(arguments):
     def precision():
         return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
 
-    state = checkpoint.resume(arguments.resume, arguments.output, place, model=model, optimizer=optimizer, data=train,
-                              schedule=schedule, scaler=scaler)
-    first = 0 if state is None else state["epoch"] + (1 if state["more"]["ended"] else 0)
+    state = checkpoint.read(arguments.resume, arguments.output, place)
+    if state:
+        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, schedule=schedule, scaler=scaler)
+    more = state["more"] if state else {"ended": False, "lost": [0.0, 0]}
+    first = state["epoch"] + int(more["ended"]) if state else 0
+    lost = list(more["lost"])  # this epoch's losses so far: their sum and how many
 
     def save(epoch, ended):
         checkpoint.save(arguments.output, epoch, place, model=model, optimizer=optimizer, data=train, schedule=schedule,
-                        scaler=scaler, more={"ended": ended})
+                        scaler=scaler, more={"ended": ended, "lost": [0.0, 0] if ended else lost})
 
     curves = log.Curves(os.path.join(arguments.output, "curves"), place)
     steps = 0
     for epoch in range(first, arguments.epochs):
         train.set_epoch(epoch)
         model.train()
-        losses = []
         for blurry, sharp in train:
             with precision():
                 loss = nn.functional.l1_loss(model(blurry).float(), sharp)
@@ -143,27 +149,27 @@ def main(arguments):
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
-            losses.append(mean_over_ranks(loss, place))
-            if not math.isfinite(losses[-1]):  # the mean is everybody's, so all stop
-                raise SystemExit(f"the loss is {losses[-1]} at step {steps} of epoch {epoch}: training ends")
-            steps += 1
+            step_loss = mean_over_ranks(loss, place)
+            if not math.isfinite(step_loss):  # the mean is everybody's, so all stop
+                raise SystemExit(f"the loss is {step_loss} at step {steps} of epoch {epoch}: training ends")
+            steps, lost = steps + 1, [lost[0] + step_loss, lost[1] + 1]
             if arguments.max_steps and place.first:
-                print(f"step {steps} loss {losses[-1]!r}", flush=True)
+                print(f"step {steps} loss {step_loss!r}", flush=True)
             if steps == arguments.max_steps:
                 break
         if steps == arguments.max_steps:
             save(epoch, False)
             break
         schedule.step()
+        mean_loss, lost = lost[0] / lost[1], [0.0, 0]
         before, after, shown = evaluate(model, test, place, precision)
         if place.first:
-            print(f"epoch {epoch} : loss {sum(losses) / len(losses)!r} PSNR {after:.3f} dB (of the blurry pictures {before:.3f})", flush=True)
+            print(f"epoch {epoch} : loss {mean_loss!r} PSNR {after:.3f} dB (of the blurry pictures {before:.3f})", flush=True)
             save_samples(os.path.join(arguments.output, "samples"), epoch, shown)
-        curves.add("loss", sum(losses) / len(losses), epoch)
+        curves.add("loss", mean_loss, epoch)
         curves.add("PSNR", after, epoch)
         save(epoch, True)
     curves.close()
-    leave(place)
 
 
 if __name__ == "__main__":

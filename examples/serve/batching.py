@@ -42,42 +42,40 @@ class Batcher:
     async def answer(self, request):
         future = asyncio.get_running_loop().create_future()
         try:
-            self._waiting.put_nowait((request, future))
+            self._waiting.put_nowait((request, future, asyncio.get_running_loop().time()))
         except asyncio.QueueFull:
             raise Overloaded from None
         return await future
 
-    async def _collect(self):
-        batch = [await self._waiting.get()]
-        until = asyncio.get_running_loop().time() + self._timeout_s
+    async def _collect(self, batch):
+        batch.append(await self._waiting.get())
+        until = batch[0][2] + self._timeout_s
         while len(batch) < self._max_batch:
             left = until - asyncio.get_running_loop().time()
             try:
                 batch.append(self._waiting.get_nowait() if left <= 0 else await asyncio.wait_for(self._waiting.get(), left))
             except (asyncio.QueueEmpty, asyncio.TimeoutError):
                 break
-        return [(request, future) for request, future in batch if not future.cancelled()]  # who has hung up
 
     async def _run(self):
         while True:
-            batch = await self._collect()
-            if not batch:
-                continue
-            self.batches, self.requests = self.batches + 1, self.requests + len(batch)
+            batch = []  # of (request, future, when it came)
             try:
+                await self._collect(batch)
+                self.batches, self.requests = self.batches + 1, self.requests + len(batch)
                 results = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._answer_batch, [request for request, _ in batch])
-                failure = None
+                    self._threads, self._answer_batch, [request for request, _, _ in batch])
+                if len(results) != len(batch):
+                    raise RuntimeError(f"{len(results)} results for {len(batch)} requests")
             except asyncio.CancelledError:
-                for _, future in batch:
+                for _, future, _ in batch:
                     future.cancel()
                 raise
             except Exception as problem:  # of the model: those who wait hear of it, and the server goes on
-                failure, results = problem, [None] * len(batch)
-            for (_, future), result in zip(batch, results):
-                if future.done():
-                    continue
-                if failure is None:
+                for _, future, _ in batch:
+                    if not future.done():
+                        future.set_exception(problem)
+                continue
+            for (_, future, _), result in zip(batch, results):
+                if not future.done():
                     future.set_result(result)
-                else:
-                    future.set_exception(failure)

@@ -81,6 +81,8 @@ def application(classifier, *, max_bytes, **batching):
 
     @app.post("/predict")
     async def predict(request: Request):
+        if int(request.headers.get("content-length", 0)) > max_bytes:
+            return refuse(413, f"a picture has at most {max_bytes} bytes here")
         encoded = bytearray()
         async for piece in request.stream():
             encoded += piece
@@ -120,10 +122,14 @@ def main():
     parser.add_argument("--max-waiting", type=int, default=128, help="requests; more are answered with 503")
     parser.add_argument("--max-bytes", type=int, default=20_000_000, help="of one picture")
     arguments = parser.parse_args()
+    if arguments.onnx and arguments.device != "cpu":
+        parser.error("--onnx is run on the CPU")
     classifier = Classifier(arguments.checkpoint, arguments.device, onnx=arguments.onnx)
     app = application(classifier, max_bytes=arguments.max_bytes, max_batch=arguments.max_batch,
                       batching_timeout_ms=arguments.batching_timeout_ms, instances=arguments.instances, max_waiting=arguments.max_waiting)
-    uvicorn.run(app, host=arguments.host, port=arguments.port, log_level="warning")
+    # Bodies that are on their way count too: with more connections uvicorn itself answers 503.
+    uvicorn.run(app, host=arguments.host, port=arguments.port, log_level="warning",
+                limit_concurrency=arguments.max_waiting + arguments.max_batch * (arguments.instances + 1))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <exception>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/several_threads.h"
@@ -223,20 +224,21 @@ std::vector<ImageFolder::ClassListing> ImageFolder::list_classes() {
 }
 
 void ImageFolder::keep_part(ClassListing& listing, const FolderPart& part) {
-  using Ranked = std::pair<std::string, size_t>;  // hash, place
+  using Ranked = std::tuple<uint64_t, uint64_t, size_t>;  // hash, place
   std::vector<Ranked> ranked;
   ranked.reserve(static_cast<size_t>(listing.count));
   for (const ClassListing::Part& folder : listing.parts) {
     folder.for_each([&](std::string_view name) {
       const std::string key = std::to_string(part.seed) + '\0' + folder.path + '/' + std::string(name);
-      ranked.emplace_back(hash128(key).hex(), ranked.size());
+      const Sum128 hash = hash128(key);
+      ranked.emplace_back(hash.high, hash.low, ranked.size());
     });
   }
   const auto wanted = static_cast<int64_t>(std::llround(part.val_share * static_cast<double>(listing.count)));
   const auto val = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(wanted, 0, listing.count - 1));
   std::nth_element(ranked.begin(), ranked.begin() + val, ranked.end());
   std::vector<bool> of_val(ranked.size());
-  for (std::ptrdiff_t i = 0; i < val; ++i) of_val[ranked[static_cast<size_t>(i)].second] = true;
+  for (std::ptrdiff_t i = 0; i < val; ++i) of_val[std::get<2>(ranked[static_cast<size_t>(i)])] = true;
 
   ClassListing kept;
   size_t place = 0;

@@ -11,7 +11,7 @@
 // A sample is whatever is not a folder and ends in one of image_extensions(), in any case; ".jpg" alone is one too.
 // A part of it (FolderPart): of each class the pictures whose hash of seed and key is least are for validation, as many as the
 //   share says, rounded; at least one is left for training. So the parts have the same classes, no picture in common, and
-//   are the same wherever the folder stands.
+//   are the same wherever the folder stands. 24 bytes more for each file of the class that is being taken apart.
 // Where it differs: torchvision skips a subfolder that it may not list, and walks a loop of links until the system
 //   stops it. Both would change the data set without a word, so both are an Error here.
 // Cost: one listing per folder, up to eight at a time to hide the latency of network disks; no stat per file. Memory:

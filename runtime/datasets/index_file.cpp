@@ -202,6 +202,11 @@ SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, 
   }
   if (!dataset.pack.empty()) throw Error(ErrorKind::usage, "the pack '" + dataset.pack + "' has its index in it");
   if (dataset.folder.empty()) throw Error(ErrorKind::usage, dataset.title() + " has no files that could be indexed");
+  if (dataset.val_share > 0) {
+    throw Error(ErrorKind::usage,
+                "an index is of a whole folder, and dataset.val_share takes '" + dataset.folder + "' apart",
+                "leave out val_share, or the index");
+  }
   return folder_table(dataset, limits, files);
 }
 

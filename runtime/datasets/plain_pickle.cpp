@@ -12,6 +12,8 @@ using Kind = PlainPickle::Kind;
 constexpr size_t kMostValues = 300'000;
 constexpr uint64_t kMostText = 256;  // of what is kept; an array's data are longer, and stay where they are
 constexpr int kDeepest = 16;
+constexpr size_t kMostRemembered = 100'000;  // texts and names; a batch of CIFAR has one for each picture
+constexpr size_t kMostMarks = 64;
 
 // What is refused, on the way up.
 struct Refused {
@@ -115,11 +117,16 @@ class Machine {
     value.items.insert(value.items.end(), std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
   }
 
-  // A list is remembered as it is now, and filled afterwards; nothing that is read here asks for one again.
+  // Lists are filled after they were remembered; nothing that is read here asks for one again.
   void remember(uint64_t place) {
     if (stack_.empty()) refuse("it is damaged");
     const PlainPickle& value = stack_.back();
-    if (value.kind == Kind::text || value.kind == Kind::name) memo_[place] = value;
+    if (value.kind == Kind::text || value.kind == Kind::name) {
+      memo_[place] = value;
+      if (memo_.size() > kMostRemembered) refuse("it remembers too many values");
+    } else {
+      memo_.erase(place);
+    }
     memo_size_ = std::max(memo_size_, place + 1);
   }
   void recall(uint64_t place) {
@@ -155,6 +162,7 @@ class Machine {
     if (!good) refuse("its array is described in a way that is not known");
     if (parts[2].text != "u1" && parts[2].text != "|u1") refuse("its array is not of unsigned bytes");
     if (parts[3].number != 0) refuse("its array is in Fortran's order");
+    if (!array.extents.empty()) refuse("its array is described twice");
     uint64_t count = 1;
     for (const PlainPickle& extent : parts[1].items) {
       const bool fits = extent.kind == Kind::number && extent.number > 0 &&
@@ -172,7 +180,10 @@ class Machine {
     switch (instruction) {
       case 0x80: byte(); return;     // protocol
       case 0x95: number(8); return;  // frame
-      case '(': marks_.push_back(stack_.size()); return;
+      case '(':
+        if (marks_.size() >= kMostMarks) refuse("its values are nested too deeply");
+        marks_.push_back(stack_.size());
+        return;
       case ')': return push_empty(Kind::tuple);
       case ']': return push_empty(Kind::list);
       case '}': return push_empty(Kind::dict);

@@ -9,7 +9,9 @@
 // A pickle is a program for a stack machine (Python's pickletools.py lists its instructions). Those that build numbers, text,
 //   lists, tuples and dicts are carried out here. Of calls one is known, NumPy's array of unsigned bytes, and it is not
 //   called either: its arguments say where its data are. All else is refused by name.
-// Pure; nothing of the array is copied. Trust: sizes are checked before they are used; values and nesting have limits.
+// Nothing of an array or a long text is copied: they say where they stand in `bytes`, and mean nothing without these.
+// Trust: sizes are checked before they are used; values, what is remembered, and nesting have limits.
+// Thread-safety: a pure function. Failure: the reason is returned, and `out` is then what it was before.
 #pragma once
 
 #include <cstddef>

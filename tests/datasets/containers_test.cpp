@@ -300,6 +300,17 @@ TEST_CASE("CIFAR as torchvision has it, pickled for Python: the same samples, an
   CHECK(contains(error_of(spec), "its array has another size than it says"));
   write(python_batch(pixels, "\3\x0c"));
   CHECK(contains(error_of(spec), "label 12; there are 10 classes"));
+  std::string text_label = batch;
+  text_label.replace(text_label.rfind("K\7"), 2, "U" + std::string(1, '\0'));
+  write(text_label);
+  CHECK(contains(error_of(spec), "it is no batch of CIFAR"));
+  std::string twice = batch;
+  twice.insert(twice.rfind("tb") + 2,
+               std::string("(K\1K\2\x85", 6) + "cnumpy\ndtype\nU\2u1" + std::string("\x85RK\0U\2abtb", 11));
+  write(twice);
+  CHECK(contains(error_of(spec), "its array is described twice"));
+  write("\x80\2" + std::string(100'000, '('));
+  CHECK(contains(error_of(spec), "nested too deeply"));
   write("\x80\2cos\nsystem\nU\4true\x85R.");
   CHECK(contains(error_of(spec), "it calls 'os system'"));
   write("\x80\2" + std::string(100, ']') + std::string(99, 'a') + ".");

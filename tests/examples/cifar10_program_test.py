@@ -7,7 +7,7 @@ import re
 import numpy
 
 from jobs import FULL, run_tests
-from programs import EXAMPLES, WORK, Program, losses
+from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
 import torch
 
@@ -31,16 +31,8 @@ def make_data():
                 file.write(bytes([label]) + pixels.tobytes())
 
 
-def weights(folder, epoch=0):
-    return torch.load(os.path.join(folder, f"epoch-{epoch}.pt"))["model"]
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_the_same_losses_embedded_and_with_one_and_three_loaders():
-    words = (*QUICK, "--max-steps", "3", "--output", os.path.join(WORK, "same"))
+    words = (*QUICK, "--max-steps", "3")
     embedded = losses(program.alone(*words))
     assert len(embedded) == 3 and len(set(embedded)) == 3, embedded
     for ranks in (2, 4) if FULL else (4,):
@@ -51,7 +43,8 @@ def test_a_checkpoint_in_mid_epoch_leads_to_the_same_weights():
     whole, parts = os.path.join(WORK, "whole"), os.path.join(WORK, "parts")
     said = program.alone(*QUICK, "--epochs", "2", "--output", whole)
     assert re.search(r"^epoch 1 : train accuracy 0\.\d+ test accuracy [01]\.\d+ ", said, re.M) and "best test accuracy" in said, said
-    program.alone(*QUICK, "--epochs", "2", "--max-steps", "7", "--output", parts)
+    program.alone(*QUICK, "--epochs", "2", "--max-steps", "5", "--output", parts)  # an epoch's steps, but not its end
+    program.alone(*QUICK, "--epochs", "2", "--max-steps", "2", "--resume", "auto", "--output", parts)
     said = program.alone(*QUICK, "--epochs", "2", "--resume", "auto", "--output", parts)
     assert f"goes on from {os.path.join(parts, 'epoch-1.pt')}" in said, said
     assert equal(weights(whole, 1), weights(parts, 1))
@@ -63,7 +56,8 @@ def test_what_goes_wrong_is_said():
     for words, why in ((("--data", os.path.join(WORK, "nowhere")), "nowhere"),
                        ((*QUICK, "--resume", other), "is of another network: it has no bn1.bias"),
                        ((*QUICK, "--set", "splits.train.batch_sizes=3"), "did you mean 'batch_size'"),
-                       ((*QUICK, "--weights", os.path.join(WORK, "none.pt")), "cannot read the checkpoint"))[0 if FULL else 2:]:
+                       ((*QUICK, "--output", os.path.join(WORK, "parts")), "has checkpoints already: --resume auto goes on"),
+                       ((*QUICK, "--weights", os.path.join(WORK, "none.pt")), "cannot read the checkpoint"))[0 if FULL else 3:]:
         said = program.alone(*words, "--max-steps", "1", code=1)
         assert why in said, (words, said)
 
@@ -76,7 +70,7 @@ def test_all_of_it_on_real_pictures():
     said = program.alone(*words, "--output", os.path.join(WORK, "real"), limit_s=1500)
     accuracies = [float(found) for found in re.findall(r"test accuracy (0\.\d+)", said)]
     assert accuracies[-1] > 0.3 and accuracies[-1] > accuracies[0], said
-    quick = ("--data", REAL, "--image-size", "16", "--batch-size", "8", "--max-steps", "4", "--output", os.path.join(WORK, "two"))
+    quick = ("--data", REAL, "--image-size", "16", "--batch-size", "8", "--max-steps", "4")
     base = losses(program.alone(*quick))
     assert losses(program.alone(*quick, "--parallel", "dp")) == base
     two = losses(program.several(2, *quick))

@@ -10,11 +10,17 @@ import torch
 from PIL import Image
 
 from jobs import FULL, demo_photos, run_tests
-from programs import EXAMPLES, WORK, Program, losses
+from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
 TOP = os.path.join(EXAMPLES, "classifier")
 PHOTOS = os.path.join(demo_photos(), "train")  # 80 of 4 classes
-program = Program("classifier", "train_model.py", os.path.join(TOP, "job.yaml"))
+
+class Classifier(Program):
+    def output_words(self, folder):
+        return "--set", f"output={folder}"
+
+
+program = Classifier("classifier", "train_model.py", os.path.join(TOP, "job.yaml"))
 sys.path[:0] = [EXAMPLES, TOP]
 from common.place import Place  # noqa: E402
 from evaluator import Counts  # noqa: E402
@@ -38,31 +44,32 @@ def output(name):
     return f"output={os.path.join(WORK, name)}"
 
 
-def weights(name, file):
-    return torch.load(os.path.join(WORK, name, file))["model"]
-
-
 def test_stages_a_resumed_run_and_its_evaluation():
     said = program.alone("train", TWO_STAGES, "--set", output("whole"))
     assert re.findall(r"^epoch (\d) \((\w+)\) : loss \S+ top-1 \S+ of 16 pictures$", said, re.M) == [("0", "head"), ("1", "all"), ("2", "all")], said
     assert "stage head: 1 epochs, 60 parameters frozen" in said and "stage all: 2 epochs, 0 parameters frozen" in said, said
     whole = os.path.join(WORK, "whole")
     assert {"best.pt", "epoch-0.pt", "epoch-1.pt", "epoch-2.pt", "rank-0.log"} <= set(os.listdir(whole))
-    first, last = weights("whole", "epoch-0.pt"), weights("whole", "epoch-2.pt")
+    first, last = weights(whole, 0), weights(whole, 2)
     assert not torch.equal(first["conv1.weight"], last["conv1.weight"])
     if FULL:
         program.alone("train", TWO_STAGES, "--set", output("parts"), "--max-steps", "6")  # four an epoch: within the second stage
         said = program.alone("train", TWO_STAGES, "--set", output("parts"), "--resume", "auto")
         assert "goes on from" in said
-        again = weights("parts", "epoch-2.pt")
-        assert all(torch.equal(last[name], again[name]) for name in last)
+        assert equal(last, weights(os.path.join(WORK, "parts"), 2))
+        # Dropout draws where it stopped.
+        net = ("--set", "network.name=mobilenet_v3_small")
+        program.alone("train", TWO_STAGES, *net, "--set", "stages.0.freeze=[]", "--set", output("drop"))
+        program.alone("train", TWO_STAGES, *net, "--set", "stages.0.freeze=[]", "--set", output("drops"), "--max-steps", "6")
+        program.alone("train", TWO_STAGES, *net, "--set", "stages.0.freeze=[]", "--set", output("drops"), "--resume", "auto")
+        assert equal(weights(os.path.join(WORK, "drop"), 2), weights(os.path.join(WORK, "drops"), 2))
     said = program.alone("evaluate", TWO_STAGES, "--set", output("whole"))
     assert len(re.findall(r"^\S+: precision [01]\.\d+ recall [01]\.\d+ of 4$", said, re.M)) == 4, said
     assert Image.open(os.path.join(whole, "confusion.png")).size[0] > 200
 
 
 def test_the_same_losses_whoever_loads():
-    words = ("train", TWO_STAGES, "--max-steps", "2", "--set", output("two"))
+    words = ("train", TWO_STAGES, "--max-steps", "2")
     two = losses(program.several(2, *words))
     place = [f"splits.{split}.dataset.folder={PHOTOS}" for split in ("train", "val")]
     assert len(two) == 2 and losses(program.under_mpirun(4, *words, overrides=place)) == two
@@ -73,7 +80,7 @@ def test_each_settings_file_trains():
     assert len(files) == 3, files
     for name in files if FULL else files[:1]:
         said = program.alone("train", os.path.join(TOP, "configs", name), "--max-steps", "1", "--set", f"data.folder={PHOTOS}", "--set",
-                             "data.image_size=32", "--set", output("each-" + name))
+                             "data.image_size=32")
         assert len(losses(said)) == 1, said
 
 
@@ -82,8 +89,7 @@ def test_lists_are_a_data_set_too():
     said = program.alone("lists", PHOTOS, "--out", lists, "--val-share", "0.25")
     assert "of 4 classes" in said
     said = program.alone("train", TWO_STAGES, "--set", f"data.lists={lists}", "--set", "data.folder=", "--set",
-                        f"data.job={TOP}/lists.yaml", "--set", "stages.1.epochs=0", "--set",
-                         output("lists-run"))
+                        f"data.job={TOP}/lists.yaml", "--set", "stages.1.epochs=0")
     assert re.search(r"of 20 pictures$", said, re.M), said
 
 
@@ -116,7 +122,7 @@ def test_mistakes_are_named():
                                ("include: nowhere.yaml\n", (), "nowhere.yaml"),
                                ("[1, 2]\n", (), "expected keys and values")):
         assert why in complaint(text, *changes), (text, complaint(text, *changes))
-    said = program.alone("train", TWO_STAGES, "--set", "network.name=resnet19", "--set", output("wrong"), code=1)
+    said = program.alone("train", TWO_STAGES, "--set", "network.name=resnet19", code=1)
     assert "torchvision has no 'resnet19'" in said, said
 
 

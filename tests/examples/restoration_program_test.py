@@ -4,11 +4,10 @@ import os
 import re
 
 import numpy
-import torch
 from PIL import Image, ImageFilter
 
 from jobs import FULL, run_tests
-from programs import EXAMPLES, WORK, Program, losses
+from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
 JOB = os.path.join(EXAMPLES, "paired_restoration", "job.yaml")
 REAL = os.path.join(os.environ["PENSTOCK_SOURCE"], "..", "shared", "data", "paired")
@@ -31,10 +30,6 @@ def make_pairs():
                 picture.save(path)
 
 
-def weights(folder, epoch):
-    return torch.load(os.path.join(folder, f"epoch-{epoch}.pt"))["model"]
-
-
 def test_it_learns_and_a_resumed_run_has_the_same_weights():
     whole, parts = os.path.join(WORK, "whole"), os.path.join(WORK, "parts")
     said = program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--output", whole)
@@ -45,12 +40,11 @@ def test_it_learns_and_a_resumed_run_has_the_same_weights():
     if FULL:
         program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--max-steps", "6", "--output", parts)  # four an epoch
         program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--resume", "auto", "--output", parts)
-        one, other = weights(whole, 5), weights(parts, 5)
-        assert all(torch.equal(one[name], other[name]) for name in one)
+        assert equal(weights(whole, 5), weights(parts, 5))
 
 
 def test_the_same_losses_whoever_loads():
-    words = (*QUICK, "--max-steps", "2", "--output", os.path.join(WORK, "same"))
+    words = (*QUICK, "--max-steps", "2")
     two = losses(program.several(2, *words))
     assert len(two) == 2 and losses(program.under_mpirun(4, *words, overrides=PLACE)) == two
     if FULL:
@@ -63,9 +57,9 @@ def test_what_goes_wrong_is_said():
     said = program.alone("--data", os.path.join(WORK, "nowhere"), code=1)
     assert os.path.join(WORK, "nowhere", "train", "blurry") in said, said
     os.rename(os.path.join(PAIRS, "test", "sharp", "sub", "4.png"), os.path.join(PAIRS, "4.png"))
-    said = program.alone(*QUICK, "--epochs", "1", "--output", os.path.join(WORK, "wrong"), code=1)
+    said = program.alone(*QUICK, "--epochs", "1", code=1)
     os.rename(os.path.join(PAIRS, "4.png"), os.path.join(PAIRS, "test", "sharp", "sub", "4.png"))
-    assert "4" in said and "sharp" in said, said
+    assert "sub/4" in said and os.path.join("test", "sharp") in said, said
 
 
 def test_real_pairs():
@@ -74,7 +68,8 @@ def test_real_pairs():
         return
     said = program.alone("--data", REAL, "--image-size", "64", "--epochs", "4", "--output", os.path.join(WORK, "real"), limit_s=900)
     found = [(float(after), float(before)) for after, before in re.findall(r"PSNR ([\d.]+) dB \(of the blurry pictures ([\d.]+)\)", said)]
-    assert abs(found[-1][0] - found[-1][1]) < 0.1, said  # 40 pairs teach it nothing yet, and pairs that were no pairs would spoil it
+    # Pairs that were no pairs would have some 10 dB. 40 of them teach it nothing yet, and spoil nothing.
+    assert abs(found[-1][1] - 31.09) < 0.05 and found[-1][0] > found[-1][1] - 0.1, said
 
 
 if __name__ == "__main__":

@@ -174,6 +174,12 @@ def test_too_many_requests_are_refused_and_the_others_answered():
             except RuntimeError as problem:
                 assert str(problem) == "the model failed"
             assert await batcher.answer("e") == "E"  # it goes on
+        async with Batcher(lambda requests: [], batching_timeout_ms=0) as batcher:
+            try:
+                await asyncio.wait_for(batcher.answer("a"), 10)
+                raise AssertionError("a result is missing")
+            except RuntimeError as problem:
+                assert str(problem) == "0 results for 1 requests"
 
     asyncio.run(scenario())
 

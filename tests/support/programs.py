@@ -4,6 +4,8 @@
     said = program.alone("--max-steps", "2")              # its output; an AssertionError with all of it where it fails
     said = program.under_mpirun(4, "--max-steps", "2", overrides=["roles.trainers=1"])
     losses(said)                                          # ["step 1 loss 2.3", ...]
+
+Where no --output is among the words, the run gets a folder of its own.
 """
 
 import atexit
@@ -46,31 +48,60 @@ class Program:
     @staticmethod
     def _end(words, limit_s, code, env):
         done = run(words, limit_s, env={**env, **FIXED})
-        assert (done.returncode == 0) == (code == 0), f"{words}\n{done.returncode}\n{done.stdout}\n{done.stderr}"
+        log = f"{words}\n{done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, log
+        assert code == 0 or "Traceback" not in log or "penstock.errors." in log, log  # its own errors may be shown so
         return done.stdout if code == 0 else done.stdout + done.stderr
 
+    def _with_output(self, words):
+        own = any(word == "--output" or word.startswith("output=") for word in words) or words[:1] in (("lists",), ("evaluate",))
+        return words if own else (*words, *self.output_words(tempfile.mkdtemp(dir=WORK)))
+
+    def output_words(self, folder):
+        return "--output", folder
+
     def alone(self, *words, code=0, limit_s=LIMIT_S):
+        words = self._with_output(words)
         with no_leftovers() as env:
             return self._end([*self.words, *words], limit_s, code, env)
 
     def under_mpirun(self, ranks, *words, overrides=(), code=0, limit_s=LIMIT_S):
+        words = self._with_output(words)
         with no_leftovers() as env:
             return self._end([*mpirun_words(ranks), PENSTOCK, "run", self.job, "--quiet", *overrides, "--", *self.words, *words],
                              limit_s, code, env)
 
     def several(self, count, *words, limit_s=LIMIT_S):
         """So many processes as torchrun would start them, each loading for itself; the first one's output."""
+        words = self._with_output(words)
         port = str(free_port())
-        with no_leftovers() as env:
+        with no_leftovers() as env, tempfile.TemporaryFile("w+") as others:
             started = []
             for rank in range(count):
                 place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
                          "MASTER_PORT": port}
-                started.append(subprocess.Popen([*self.words, *words], env={**env, **FIXED, **place}, stdout=subprocess.PIPE,
-                                                stderr=subprocess.PIPE, text=True))
-            ends = [one.communicate(timeout=limit_s) for one in started]
-            assert all(one.returncode == 0 for one in started), ends
-        return ends[0][0]
+                started.append(subprocess.Popen([*self.words, *words], env={**env, **FIXED, **place}, stdout=subprocess.PIPE if rank == 0 else others,
+                                                stderr=others, text=True))
+            try:
+                said = started[0].communicate(timeout=limit_s)[0]
+                codes = [one.wait(limit_s) for one in started]
+            finally:
+                for one in started:
+                    one.kill()
+                others.seek(0)
+                log = others.read()
+            assert codes == [0] * count, (codes, said, log)
+        return said
+
+
+def weights(folder, epoch):
+    import torch
+    return torch.load(os.path.join(folder, f"epoch-{epoch}.pt"))["model"]
+
+
+def equal(one, other):
+    import torch
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def free_port():

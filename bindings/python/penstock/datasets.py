@@ -40,6 +40,8 @@ class ImageFolder:
         self.root = _text(root, "ImageFolder")
         self.index = None if index is None else _text(index, "ImageFolder(index=…)")
         self.local = local
+        if not val_share and (val_seed or not train):
+            raise UsageError("ImageFolder: train and val_seed say which part of val_share", "give val_share, such as 0.2")
         self.part = {"val_share": val_share, "val_seed": val_seed, "train": bool(train)} if val_share else {}
 
     def to_spec(self) -> dict:

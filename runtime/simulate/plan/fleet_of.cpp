@@ -66,7 +66,8 @@ Distribution time_besides_bytes(const Profile& profile) {
 
 // Whether loaders know encoded sizes without looking at a disk (Source::known_size): where a table lists the samples.
 bool sizes_are_known(const DatasetSpec& dataset) {
-  const bool files = !dataset.folder.empty() || dataset.is_paired() || !dataset.list.empty();
+  const bool files =
+      !dataset.folder.empty() || dataset.is_paired() || !dataset.list.empty() || !dataset.csv.empty();  // only named
   return !dataset.index.empty() || (!files && !dataset.is_python());
 }
 
@@ -132,6 +133,7 @@ int loaders_on(const ClusterNode& node, int threads) {
 std::vector<std::string> entered_by_hand(const PlanInput& input) {
   std::vector<std::string> keys;
   for (const auto& [name, node] : input.cluster.nodes) {
+    if (node.count == 0) continue;
     if (node.gpus > 0) keys.push_back("nodes." + name + ".gpu_images_per_s");
     if (node.speed != 1) keys.push_back("nodes." + name + ".speed");
   }

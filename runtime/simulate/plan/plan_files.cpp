@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
@@ -44,7 +45,8 @@ namespace {
 
 std::shared_ptr<const std::vector<int64_t>> sizes_in(const std::string& index) {
   FileSystem& files = posix_file_system();
-  if (index.empty() || !std::filesystem::exists(index)) return nullptr;
+  std::error_code unreadable;
+  if (index.empty() || !std::filesystem::exists(index, unreadable)) return nullptr;
   try {
     const SampleTable table = map_table(index, "", files);
     auto sizes = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(table.size()));
