@@ -1,6 +1,7 @@
 // `penstock init` and `penstock demo-data`: from nothing, or a folder of photos, to a job file that runs.
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
@@ -38,6 +39,7 @@ void add_init(CLI::App& app, Chosen& chosen) {
         // The file may be saved anywhere, and relative folders in it would count from there.
         return {std::filesystem::absolute(folder).lexically_normal().string(), pack};
       };
+      if (std::isnan(*share)) throw Error(ErrorKind::usage, "--val-share nan is no share", "0.2 is a fifth");
       const InitData from = data(*train);
       if (from.pack && *share > 0) {
         throw Error(ErrorKind::usage, "--val-share holds out pictures of class folders, and '" + *train + "' is a pack",

@@ -45,6 +45,12 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
   if (const std::string doubt = profile_doubt(input); !doubt.empty() && more_overrides.empty()) {
     std::fprintf(stderr, "penstock: %s\n", doubt.c_str());
   }
+  const auto split = input.job.splits.find(input.split);
+  const std::string index = split == input.job.splits.end() ? "" : split->second.dataset.index;
+  if (!index.empty() && !input.sizes && more_overrides.empty()) {
+    std::fprintf(stderr, "penstock: the index '%s' is not here, so samples have the sizes that the profile measured\n",
+                 index.c_str());
+  }
   input.samples = arguments.samples;
   input.epochs = arguments.epochs;
   input.steps = arguments.steps;

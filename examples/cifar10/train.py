@@ -24,6 +24,8 @@ import penstock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
+from common.flags import plainly, positive  # noqa: E402
+from common.rates import cosine, set_rate  # noqa: E402
 from common.place import joined, sum_over_ranks  # noqa: E402
 
 SIZES = ("splits.train.pipeline.0.Resize.size", "splits.test.pipeline.0.Resize.size")
@@ -36,7 +38,7 @@ def arguments_of(words=None):
     parser.add_argument("--data", help="folder of CIFAR-10, in either version, instead of the job's")
     parser.add_argument("--parallel", choices=("none", "dp"), default="none", help="dp: DataParallel over this process's GPUs")
     parser.add_argument("--spawn", type=int, default=0, help="start so many processes on this node")
-    parser.add_argument("--batch-size", type=int, default=256, help="of all processes together")
+    parser.add_argument("--batch-size", type=positive, default=256, help="of all processes together")
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--last-lr", type=float, default=1e-4)
     parser.add_argument("--weights", help="file of weights or a checkpoint: what fits is taken")
@@ -89,10 +91,9 @@ def train_at(place, arguments):
     elif arguments.parallel == "dp":
         model = nn.DataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs, arguments.last_lr)
-    state = checkpoint.read(arguments.resume, arguments.output, place)
+    state = checkpoint.read(arguments.resume, arguments.output, place, "cifar10")
     if state:
-        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=data, schedule=schedule)
+        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=data)
     first, more = (state["epoch"], state["more"]) if state else (0, {})
     best = more.get("best", 0.0)
     sums = more.get("sums", [0.0, 0, 0]) if place.first else [0.0, 0, 0]  # this epoch's loss, right ones, pictures
@@ -101,12 +102,14 @@ def train_at(place, arguments):
 
     def save(epoch, ended):
         so_far = sum_over_ranks(sums, place)
-        checkpoint.save(arguments.output, epoch, place, model=model, optimizer=optimizer, data=data, schedule=schedule,
+        checkpoint.save(arguments.output, epoch, place, "cifar10", model=model, optimizer=optimizer, data=data,
                         more={"best": best, "sums": so_far, "ended": ended})
 
     curves = log.Curves(os.path.join(arguments.output, "curves"), place)
     steps = 0
     for epoch in range(first, arguments.epochs):
+        lr = cosine(epoch, arguments.epochs, arguments.lr, arguments.last_lr)
+        set_rate(optimizer, lr)
         data.set_epoch(epoch)
         model.train()
         begun, images = time.monotonic(), 0
@@ -128,8 +131,6 @@ def train_at(place, arguments):
         rate = images * place.world_size / (time.monotonic() - begun)
         lost, right, seen = sum_over_ranks(sums, place)
         accuracy = accuracy_on(model, test, place)
-        lr = optimizer.param_groups[0]["lr"]
-        schedule.step()
         best, sums = max(best, accuracy), [0.0, 0, 0]
         if place.first:
             print(f"epoch {epoch} : train accuracy {right / seen:.4f} test accuracy {accuracy:.4f} loss {lost / seen!r} "
@@ -147,7 +148,7 @@ def train_at(place, arguments):
 def spawned(rank, arguments, master_port):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(arguments.spawn), MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(master_port))
-    train(arguments)
+    plainly(train, arguments)
 
 
 def free_port():
@@ -159,9 +160,11 @@ def free_port():
 
 if __name__ == "__main__":
     given = arguments_of()
+    if given.spawn > 1 and given.batch_size % given.spawn:
+        raise SystemExit(f"--batch-size {given.batch_size} cannot be divided among {given.spawn} processes")
     if given.spawn > 1:
         if "RANK" in os.environ:
             raise SystemExit("--spawn starts processes, and something else (torchrun, penstock run) has started this one")
         torch.multiprocessing.spawn(spawned, (given, free_port()), nprocs=given.spawn)
     else:
-        train(given)
+        plainly(train, given)

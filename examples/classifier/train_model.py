@@ -28,6 +28,7 @@ import penstock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
 from common import checkpoint, log  # noqa: E402
+from common.flags import plainly, positive  # noqa: E402
 from common.place import joined, mean_over_ranks  # noqa: E402
 from evaluator import Counts  # noqa: E402
 from settings import read_settings  # noqa: E402
@@ -157,13 +158,13 @@ def train_at(place, settings, arguments):
     criterion = loss_of(settings)
     curves = log.Curves(os.path.join(settings["output"], "curves"), place)
     plan = [(stage, epoch) for stage in settings["stages"] for epoch in range(stage["epochs"])]
-    state = checkpoint.read(arguments.resume, settings["output"], place)
+    state = checkpoint.read(arguments.resume, settings["output"], place, "classifier")
     more = state["more"] if state else {"ended": False, "best": 0.0, "lost": [0.0, 0]}
     first = state["epoch"] + int(more["ended"]) if state else 0
     best, lost, wrapped, optimizer, steps = more["best"], list(more["lost"]), None, None, 0
 
     def save(epoch, ended):
-        return checkpoint.save(settings["output"], epoch, place, model=wrapped, optimizer=optimizer, data=data,
+        return checkpoint.save(settings["output"], epoch, place, "classifier", model=wrapped, optimizer=optimizer, data=data,
                         more={"best": best, "ended": ended, "classes": classes, "lost": [0.0, 0] if ended else lost})
 
     for epoch in range(first, len(plan)):
@@ -269,7 +270,7 @@ def main():
         command.add_argument("--device", default="auto")
         if name == "train":
             command.add_argument("--resume", default="none", help="auto: from the last checkpoint of the output; none; or a file")
-            command.add_argument("--max-steps", type=int, help="stop after so many steps of this run, with a checkpoint")
+            command.add_argument("--max-steps", type=positive, help="stop after so many steps of this run, with a checkpoint")
             command.add_argument("--dist-url", default="env://")
         else:
             command.add_argument("--checkpoint", help="instead of the output's best.pt")
@@ -286,4 +287,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

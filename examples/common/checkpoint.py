@@ -1,10 +1,10 @@
-"""Checkpoints: model, optimizer, schedule, where the loader stands, and which epoch.
+"""Checkpoints: model, optimizer, where the loader stands, and which epoch.
 
-    state = read(arguments.resume, folder, place)         # None: from the beginning
+    state = read(arguments.resume, folder, place, "cifar10")    # None: from the beginning
     if state:
-        restore(state, model=model, optimizer=optimizer, schedule=schedule, data=train)
+        restore(state, place, model=model, optimizer=optimizer, data=train)
     ...
-    save(folder, epoch, place, model=model, optimizer=optimizer, schedule=schedule, data=train, more={"ended": True})
+    save(folder, epoch, place, "cifar10", model=model, optimizer=optimizer, data=train, more={"ended": True})
 
 Rank 0 writes, and says which file all ranks read: a loader's state is the same on every one. The folder has to be one that all
 nodes share. Trust: under torch 1 a checkpoint is a pickle, and may run code; take none from strangers.
@@ -36,13 +36,13 @@ def plain(model):
     return getattr(model, "module", model)
 
 
-def save(folder, epoch, place, *, model, optimizer, data, more=None, **others):
-    """Writes folder/epoch-N.pt, on rank 0, and returns its path. `others`: schedule, scaler and whatever else has a state_dict()."""
+def save(folder, epoch, place, program, *, model, optimizer, data, more=None, **others):
+    """Writes folder/epoch-N.pt, on rank 0, and returns its path. `program`: whose it is. `others`: a scaler and whatever else has a state_dict()."""
     path = os.path.join(folder, f"epoch-{epoch}.pt")
     if not place.first:
         return path
     state = {"epoch": epoch, "model": plain(model).state_dict(), "optimizer": optimizer.state_dict(), "data": data.state_dict(),
-             "torch_rng": torch.get_rng_state(), "more": more or {}}
+             "torch_rng": torch.get_rng_state(), "more": {"program": program, **(more or {})}}
     if place.device.type == "cuda":
         state["cuda_rng"] = torch.cuda.get_rng_state(place.device)
     state.update({name: one.state_dict() for name, one in others.items()})
@@ -90,7 +90,7 @@ def _chosen(wanted, folder, place):
     return None if path is None else os.path.abspath(path)
 
 
-def read(wanted, folder, place):
+def read(wanted, folder, place, program):
     """The state of a checkpoint, or None. `wanted`: "auto" (the last one in the folder, where there is one), "none", or a file.
 
     All ranks get the same, or all end."""
@@ -112,7 +112,7 @@ def read(wanted, folder, place):
         raise SystemExit(f"cannot read the checkpoint '{path}': {int(missing)} of {place.world_size} processes do not see such a file "
                          "(all nodes have to share its folder)")
     state = load(path)
-    if not isinstance(state, dict) or not _KEYS <= state.keys():
+    if not isinstance(state, dict) or not _KEYS <= state.keys() or state["more"].get("program") != program:
         raise SystemExit(f"'{path}' is no checkpoint of this program")
     state["path"] = path
     if place.first:
@@ -123,7 +123,10 @@ def read(wanted, folder, place):
 def restore(state, place, *, model, optimizer, data, **others):
     load_model(model, state["model"], state["path"])
     if optimizer is not None:
-        optimizer.load_state_dict(state["optimizer"])
+        try:
+            optimizer.load_state_dict(state["optimizer"])
+        except ValueError as problem:
+            raise SystemExit(f"'{state['path']}' was saved by a run that trained other parameters (frozen ones): {problem}") from None
     data.load_state_dict(state["data"])  # penstock.ConfigError names what differs: transforms, batch size, number of ranks
     for name, one in others.items():
         if name in state:

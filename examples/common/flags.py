@@ -2,6 +2,8 @@
 
 import argparse
 
+import penstock
+
 
 def boolean(text: str) -> bool:
     """For `--flag False`: argparse's own type=bool takes every word for true."""
@@ -11,10 +13,25 @@ def boolean(text: str) -> bool:
     return known[text.lower()]
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least 1")
+    return int(text)
+
+
+def plainly(main, *words):
+    """Runs it; what penstock says of the data or the job ends it as its own messages do, without Python's stack."""
+    try:
+        return main(*words)
+    except penstock.errors.Error as problem:
+        raise SystemExit(f"{type(problem).__name__}: {problem}") from None
+
+
 def add_common(parser: argparse.ArgumentParser, *, epochs: int, output: str) -> None:
-    parser.add_argument("--epochs", type=int, default=epochs)
-    parser.add_argument("--max-steps", type=int, help="stop after so many steps of this run, with a checkpoint")
-    parser.add_argument("--image-size", type=int, help="side of the pictures, instead of the job's")
+    parser.add_argument("--epochs", type=positive, default=epochs)
+    parser.add_argument("--max-steps", type=positive, help="stop after so many steps of this run, with a checkpoint")
+    parser.add_argument("--image-size", type=positive, help="side of the pictures, instead of the job's")
     parser.add_argument("--output", default=output, help="folder of checkpoints and logs")
     parser.add_argument("--resume", default="none", help="auto: from the last checkpoint in --output; none; or a file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")

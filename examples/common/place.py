@@ -44,7 +44,10 @@ def _numbers():
 def _device(wanted: str, local_rank: int) -> torch.device:
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(wanted)
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise SystemExit(f"--device {wanted}: say cpu, cuda or cuda:1") from None
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise SystemExit(f"--device {wanted}: torch sees no GPU here; --device cpu trains without")

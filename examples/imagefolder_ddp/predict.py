@@ -14,6 +14,7 @@ import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
+from common.flags import plainly, positive  # noqa: E402
 from trained import read_trained  # noqa: E402
 
 
@@ -27,10 +28,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint")
     parser.add_argument("pictures", help="a picture, or a folder of them")
-    parser.add_argument("--top", type=int, default=3, help="so many classes of each")
+    parser.add_argument("--job", help="the job file, where it is not where it was")
+    parser.add_argument("--top", type=positive, default=3, help="so many classes of each")
     arguments = parser.parse_args()
 
-    trained = read_trained(arguments.checkpoint)
+    trained = read_trained(arguments.checkpoint, job=arguments.job)
     paths = files_in(arguments.pictures)
     if not paths:
         raise SystemExit(f"'{arguments.pictures}' holds no file")
@@ -58,4 +60,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plainly(main))

@@ -22,7 +22,8 @@ import penstock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
-from common.flags import boolean  # noqa: E402
+from common.flags import boolean, plainly, positive  # noqa: E402
+from common.rates import cosine, set_rate  # noqa: E402
 from common.place import joined, mean_over_ranks, sum_over_ranks  # noqa: E402
 
 MIXED = ("splits.train.pipeline=[{{RandomResizedCrop: {{size: {size}}}}}, {{RandomHorizontalFlip: {{}}}}, {{ToDtype: {{dtype: float32, "
@@ -35,7 +36,7 @@ def arguments_of(words=None):
     flags.add_common(parser, epochs=30, output="imagefolder-run")
     parser.add_argument("--job", default=os.path.join(HERE, "job.yaml"))
     parser.add_argument("--num_classes", "--num-classes", type=int, help="checked against the folder's")
-    parser.add_argument("--batch-size", type=int, default=16, help="of each process")
+    parser.add_argument("--batch-size", type=positive, default=16, help="of each process")
     parser.add_argument("--lr", type=float, default=0.001, help="of one process; it is multiplied by their number")
     parser.add_argument("--lrf", type=float, default=0.1, help="the last learning rate, as a share of the first")
     parser.add_argument("--syncBN", type=boolean, default=False, help="batch norm over all GPUs' samples")
@@ -129,21 +130,15 @@ def train_at(place, arguments):
     model = build(arguments, place, classes)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=arguments.lr * place.world_size, momentum=0.9, weight_decay=0.005)
-    last = arguments.lrf
-
-    def share(epoch):  # cosine from 1 to lrf
-        return (1 + math.cos(epoch * math.pi / arguments.epochs)) / 2 * (1 - last) + last
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
     on_gpu = place.device.type == "cuda"
 
     def precision():
         return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
 
     scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and on_gpu)
-    state = checkpoint.read(arguments.resume, arguments.output, place)
+    state = checkpoint.read(arguments.resume, arguments.output, place, "imagefolder_ddp")
     if state:
-        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, schedule=schedule, scaler=scaler)
+        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, scaler=scaler)
     more = state["more"] if state else {"ended": False, "lost": [0.0, 0]}
     first = state["epoch"] + int(more["ended"]) if state else 0
     lost = list(more["lost"])  # this epoch's losses so far: their sum and how many
@@ -152,12 +147,14 @@ def train_at(place, arguments):
     about = {"classes": train.classes, "job": os.path.abspath(arguments.job), "overrides": words, "pipeline": val.state_dict()}
 
     def save(epoch, ended):
-        checkpoint.save(arguments.output, epoch, place, model=model, optimizer=optimizer, data=train, schedule=schedule,
+        checkpoint.save(arguments.output, epoch, place, "imagefolder_ddp", model=model, optimizer=optimizer, data=train,
                         scaler=scaler, more={"ended": ended, "lost": [0.0, 0] if ended else lost, **about})
 
     curves = log.Curves(os.path.join(arguments.output, "curves"), place)
     steps = 0
     for epoch in range(first, arguments.epochs):
+        rate = cosine(epoch, arguments.epochs, arguments.lr * place.world_size, arguments.lr * place.world_size * arguments.lrf)
+        set_rate(optimizer, rate)
         train.set_epoch(epoch)
         model.train()
         if arguments.freeze_layers:  # frozen batch norms keep their statistics, too
@@ -180,8 +177,6 @@ def train_at(place, arguments):
         if steps == arguments.max_steps:
             save(epoch, False)
             break
-        rate = optimizer.param_groups[0]["lr"]
-        schedule.step()
         accuracy, val_loss, counted = evaluate(model, val, place, precision)
         mean_loss, lost = lost[0] / lost[1], [0.0, 0]
         if place.first:
@@ -194,4 +189,4 @@ def train_at(place, arguments):
 
 
 if __name__ == "__main__":
-    main(arguments_of())
+    plainly(main, arguments_of())

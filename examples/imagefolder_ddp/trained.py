@@ -23,8 +23,8 @@ class Trained:
     std: list
 
 
-def read_trained(path, dtype=None):
-    """`dtype`: "uint8" for pixels that are neither scaled nor normalised. penstock.ConfigError names what differs, where the job is not
+def read_trained(path, dtype=None, job=None):
+    """`job`: the job file, where it is not where it was. `dtype`: "uint8" for pixels that are neither scaled nor normalised. penstock.ConfigError names what differs, where the job is not
     the one that the network was validated with."""
     state = checkpoint.load(path)
     if not isinstance(state, dict) or "classes" not in state.get("more", {}):
@@ -32,7 +32,7 @@ def read_trained(path, dtype=None):
     more = state["more"]
     network = torchvision.models.resnet34(num_classes=len(more["classes"]))
     checkpoint.load_model(network, state["model"], path)
-    preprocess = penstock.Preprocessor(more["job"], split="val", overrides=more["overrides"], dtype=dtype)
+    preprocess = penstock.Preprocessor(job or more["job"], split="val", overrides=more["overrides"], dtype=dtype)
     preprocess.check(more["pipeline"])
     steps = json.loads(preprocess.state_dict()["spec"])["split"]["pipeline"]
     normalize = [step["Normalize"] for step in steps if "Normalize" in step] or [{"mean": [0, 0, 0], "std": [1, 1, 1]}]

@@ -22,7 +22,8 @@ import penstock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
-from common.flags import boolean  # noqa: E402
+from common.flags import boolean, plainly, positive  # noqa: E402
+from common.rates import cosine, set_rate  # noqa: E402
 from common.place import joined, mean_over_ranks, sum_over_ranks  # noqa: E402
 
 SIZES = ("splits.train.pipeline.0.RandomCrop.size", "splits.test.pipeline.0.CenterCrop.size")
@@ -53,7 +54,7 @@ def arguments_of(words=None):
     parser.add_argument("--job", default=os.path.join(HERE, "job.yaml"))
     parser.add_argument("--data", help="folder with train/blurry and its companions, instead of the job's")
     parser.add_argument("--parallel", choices=("none", "dp"), default="none", help="dp: DataParallel over this process's GPUs")
-    parser.add_argument("--batch-size", type=int, default=4, help="of each process")
+    parser.add_argument("--batch-size", type=positive, default=4, help="of each process")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--amp", type=boolean, default=False, help="mixed precision: float16 on a GPU, bfloat16 on the CPU")
     return parser.parse_args(words)
@@ -120,26 +121,26 @@ def train_at(place, arguments):
     elif arguments.parallel == "dp":
         model = nn.DataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs)
     scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and on_gpu)
 
     def precision():
         return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
 
-    state = checkpoint.read(arguments.resume, arguments.output, place)
+    state = checkpoint.read(arguments.resume, arguments.output, place, "paired_restoration")
     if state:
-        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, schedule=schedule, scaler=scaler)
+        checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, scaler=scaler)
     more = state["more"] if state else {"ended": False, "lost": [0.0, 0]}
     first = state["epoch"] + int(more["ended"]) if state else 0
     lost = list(more["lost"])  # this epoch's losses so far: their sum and how many
 
     def save(epoch, ended):
-        checkpoint.save(arguments.output, epoch, place, model=model, optimizer=optimizer, data=train, schedule=schedule,
+        checkpoint.save(arguments.output, epoch, place, "paired_restoration", model=model, optimizer=optimizer, data=train,
                         scaler=scaler, more={"ended": ended, "lost": [0.0, 0] if ended else lost})
 
     curves = log.Curves(os.path.join(arguments.output, "curves"), place)
     steps = 0
     for epoch in range(first, arguments.epochs):
+        set_rate(optimizer, cosine(epoch, arguments.epochs, arguments.lr, 0))
         train.set_epoch(epoch)
         model.train()
         for blurry, sharp in train:
@@ -160,7 +161,6 @@ def train_at(place, arguments):
         if steps == arguments.max_steps:
             save(epoch, False)
             break
-        schedule.step()
         mean_loss, lost = lost[0] / lost[1], [0.0, 0]
         before, after, shown = evaluate(model, test, place, precision)
         if place.first:
@@ -173,4 +173,4 @@ def train_at(place, arguments):
 
 
 if __name__ == "__main__":
-    main(arguments_of())
+    plainly(main, arguments_of())

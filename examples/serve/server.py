@@ -17,9 +17,11 @@ import torch
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.requests import ClientDisconnect
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "imagefolder_ddp")]
+from common.flags import plainly, positive  # noqa: E402
 from trained import read_trained  # noqa: E402
 from serve.batching import Batcher, Overloaded  # noqa: E402
 
@@ -38,10 +40,10 @@ def onnxruntime_session(path):
 class Classifier:
     """Encoded pictures to classes and probabilities. `answer` is called from one thread or several."""
 
-    def __init__(self, path, device="cpu", top=3, onnx=None):
+    def __init__(self, path, device="cpu", top=3, onnx=None, job=None):
         session = None if onnx is None else onnxruntime_session(onnx)
         raw = session is not None and session.get_inputs()[0].type == "tensor(uint8)"
-        trained = read_trained(path, dtype="uint8" if raw else None)  # penstock.ConfigError names what differs
+        trained = read_trained(path, dtype="uint8" if raw else None, job=job)  # penstock.ConfigError names what differs
         self.classes, self.preprocess, self.device = trained.classes, trained.preprocess, torch.device(device)
         self.top = min(top, len(self.classes))
         if session is None:
@@ -84,10 +86,13 @@ def application(classifier, *, max_bytes, **batching):
         if int(request.headers.get("content-length", 0)) > max_bytes:
             return refuse(413, f"a picture has at most {max_bytes} bytes here")
         encoded = bytearray()
-        async for piece in request.stream():
-            encoded += piece
-            if len(encoded) > max_bytes:
-                return refuse(413, f"a picture has at most {max_bytes} bytes here")
+        try:
+            async for piece in request.stream():
+                encoded += piece
+                if len(encoded) > max_bytes:
+                    return refuse(413, f"a picture has at most {max_bytes} bytes here")
+        except ClientDisconnect:
+            return refuse(400, "the client hung up")  # which nobody reads
         if not encoded:
             return refuse(422, "the request's body is empty; it is to be the encoded picture")
         try:
@@ -112,19 +117,20 @@ def application(classifier, *, max_bytes, **batching):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint")
+    parser.add_argument("--job", help="the job file, where it is not where it was")
     parser.add_argument("--onnx", help="what export_onnx.py wrote of it, run by ONNX Runtime on the CPU")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--max-batch", type=int, default=16)
+    parser.add_argument("--max-batch", type=positive, default=16)
     parser.add_argument("--batching-timeout-ms", type=float, default=5)
-    parser.add_argument("--instances", type=int, default=1, help="batches that are made at the same time")
-    parser.add_argument("--max-waiting", type=int, default=128, help="requests; more are answered with 503")
-    parser.add_argument("--max-bytes", type=int, default=20_000_000, help="of one picture")
+    parser.add_argument("--instances", type=positive, default=1, help="batches that are made at the same time")
+    parser.add_argument("--max-waiting", type=positive, default=128, help="requests; more are answered with 503")
+    parser.add_argument("--max-bytes", type=positive, default=20_000_000, help="of one picture")
     arguments = parser.parse_args()
     if arguments.onnx and arguments.device != "cpu":
         parser.error("--onnx is run on the CPU")
-    classifier = Classifier(arguments.checkpoint, arguments.device, onnx=arguments.onnx)
+    classifier = Classifier(arguments.checkpoint, arguments.device, onnx=arguments.onnx, job=arguments.job)
     app = application(classifier, max_bytes=arguments.max_bytes, max_batch=arguments.max_batch,
                       batching_timeout_ms=arguments.batching_timeout_ms, instances=arguments.instances, max_waiting=arguments.max_waiting)
     # Bodies that are on their way count too: with more connections uvicorn itself answers 503.
@@ -133,4 +139,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

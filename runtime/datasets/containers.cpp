@@ -123,6 +123,7 @@ std::string container_options(const DatasetSpec& dataset) {
                         {"label", dataset.label},
                         {"fields", names_in(dataset.fields)},
                         {"train", dataset.train}};
+  if (dataset.val_share > 0) out["val_share"] = {dataset.val_share, dataset.val_seed};
   return json_text(out);
 }
 

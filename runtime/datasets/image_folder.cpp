@@ -10,6 +10,7 @@
 
 #include "runtime/base/several_threads.h"
 #include "runtime/datasets/folder_walk.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 namespace {
@@ -265,6 +266,10 @@ void ImageFolder::add(const ClassListing& listing, int64_t label) {
       folder_of_.push_back(folder);
     });
   }
+}
+
+FolderPart part_of(const DatasetSpec& dataset) {
+  return {dataset.val_share, dataset.val_seed, dataset.train};
 }
 
 void FolderFingerprint::add(std::string_view name, int64_t count, std::string_view keys) {

@@ -59,6 +59,8 @@ struct FolderPart {
   bool train = true;
 };
 
+FolderPart part_of(const DatasetSpec& dataset);
+
 class ImageFolder final : public Source {
  public:
   // `files` must outlive the object.

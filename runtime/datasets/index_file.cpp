@@ -55,7 +55,7 @@ SampleTable folder_table(const DatasetSpec& dataset, const DecodeLimits& limits,
   TableBuilder table("folder");
   // Before the samples: a file that comes while they are listed makes the index old, not wrong.
   for (TableFile& folder : folders_below(dataset.folder, files)) table.add_file(std::move(folder));
-  const ImageFolder folder(dataset.folder, limits.max_encoded_bytes, files);
+  const ImageFolder folder(dataset.folder, limits.max_encoded_bytes, files, part_of(dataset));
   table.facts().options = container_options(dataset);
   table.facts().classes = folder.class_names();
   for (int64_t i = 0; i < folder.size(); ++i) table.add(folder.key(i), folder.label(i), kOwnFile, 0, 0);
@@ -202,11 +202,6 @@ SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, 
   }
   if (!dataset.pack.empty()) throw Error(ErrorKind::usage, "the pack '" + dataset.pack + "' has its index in it");
   if (dataset.folder.empty()) throw Error(ErrorKind::usage, dataset.title() + " has no files that could be indexed");
-  if (dataset.val_share > 0) {
-    throw Error(ErrorKind::usage,
-                "an index is of a whole folder, and dataset.val_share takes '" + dataset.folder + "' apart",
-                "leave out val_share, or the index");
-  }
   return folder_table(dataset, limits, files);
 }
 

@@ -93,7 +93,7 @@ void add_binary(TableBuilder& table, const CifarFile& cifar) {
 }
 
 PlainPickle read_pickle(const FileReader& file) {
-  const char* const remedy = "copy it again; files that Python 3 pickled anew are not read, the binary version is";
+  const char* const remedy = "copy it again, or take the binary version";
   if (file.size() > kMostPickle) refuse_shard(file, 0, "it is larger than any batch of CIFAR", remedy);
   std::vector<std::byte> bytes(static_cast<size_t>(file.size()));
   file.read_at(0, bytes);

@@ -31,8 +31,7 @@ std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimit
     return source;
   }
   if (dataset.is_paired()) return std::make_unique<PairedFolders>(dataset, limits.max_encoded_bytes, files);
-  const FolderPart part{dataset.val_share, dataset.val_seed, dataset.train};
-  return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files, part);
+  return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files, part_of(dataset));
 }
 
 }  // namespace

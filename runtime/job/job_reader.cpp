@@ -52,6 +52,24 @@ void read_content(const YamlNode& root, Job& job, Complaints& complaints) {
   read_level(sections, {"split"}, root, root.span, "", job, reading);
 }
 
+// Parts of one folder have nothing in common only where all splits take it apart alike.
+void check_parts(const YamlNode::Entry& entry, const Job& job, Complaints& complaints) {
+  const auto it = job.splits.find(entry.key);
+  if (it == job.splits.end() || it->second.dataset.val_share == 0) return;
+  const DatasetSpec& own = it->second.dataset;
+  for (const auto& [name, split] : job.splits) {
+    const DatasetSpec& other = split.dataset;
+    if (other.folder != own.folder || name == entry.key) continue;
+    if (other.val_share != own.val_share || other.val_seed != own.val_seed) {
+      complaints.add(entry.key_span,
+                     "the splits " + in_quotes(entry.key) + " and " + in_quotes(name) +
+                         " take one folder apart in different ways, so they may have pictures in common",
+                     "give both the same val_share and val_seed, and one of them train: false");
+      return;
+    }
+  }
+}
+
 void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& complaints) {
   Reading reading{origins, complaints};
   if (root.kind == YamlNode::Kind::unknown) return;
@@ -96,6 +114,7 @@ void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& comp
     }
     read_split(entry.value, entry.key_span, entry.key, job.path, job.splits[entry.key], origins, complaints);
   }
+  for (const YamlNode::Entry& entry : splits->value.entries) check_parts(entry, job, complaints);
 }
 
 }  // namespace penstock

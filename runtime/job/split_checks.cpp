@@ -104,9 +104,10 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   if (index != nullptr && index->is_scalar()) {
     place_folder(*index, job_path, path + ".dataset.index", dataset.index, complaints);
   }
-  if (index != nullptr && dataset.val_share > 0) {
-    complaints.add(index->span, "'index' and 'val_share' exclude each other: an index is of all pictures",
-                   "leave one of them out");
+  const YamlNode* share = value_at(node, "dataset", "val_share");
+  if (share != nullptr && dataset.val_share == 0 && !dataset.train) {
+    complaints.add(share->span, "'val_share' is 0, so there is no part that train: false could be",
+                   "give a share, such as 0.2");
   }
   const YamlNode* local = value_at(node, "dataset", "local");
   if (local != nullptr && dataset.local && index == nullptr && value_at(node, "dataset", "pack") == nullptr) {

@@ -284,7 +284,8 @@ std::string FleetChoice::name() const {
 
 PlanInput with_steps(PlanInput input) {
   const auto split = input.job.splits.find(input.split);
-  const int64_t samples = input.samples > 0 ? input.samples : input.profile.dataset_size;
+  const int64_t known = input.sizes ? std::ssize(*input.sizes) : input.profile.dataset_size;
+  const int64_t samples = input.samples > 0 ? input.samples : known;
   const int64_t batch = split == input.job.splits.end() ? 1 : split->second.batch_size;
   const int64_t global =
       std::max<int64_t>(1, batch * input.cluster.trainers() / std::max(1, input.job.roles.ranks_per_replica));
