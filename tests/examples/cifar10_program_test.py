@@ -36,7 +36,7 @@ def test_the_same_losses_embedded_and_with_one_and_three_loaders():
     embedded = losses(program.alone(*words))
     assert len(embedded) == 3 and len(set(embedded)) == 3, embedded
     for ranks in (2, 4) if FULL else (4,):
-        assert losses(program.under_mpirun(ranks, *words, overrides=["roles.trainers=1", *PLACE])) == embedded, ranks
+        assert losses(program.launched(ranks, *words, overrides=["roles.trainers=1", *PLACE])) == embedded, ranks
 
 
 def test_a_checkpoint_in_mid_epoch_leads_to_the_same_weights():
@@ -77,7 +77,7 @@ def test_all_of_it_on_real_pictures():
     assert len(two) == 4 and two != base, two
     assert losses(program.alone(*quick, "--spawn", "2")) == two
     place = [f"splits.{split}.dataset.cifar10={REAL}" for split in ("train", "test")]
-    assert losses(program.under_mpirun(4, *quick, overrides=place)) == two
+    assert losses(program.launched(4, *quick, overrides=place)) == two
 
 
 if __name__ == "__main__":

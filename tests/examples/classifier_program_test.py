@@ -75,7 +75,7 @@ def test_the_same_losses_whoever_loads():
     words = ("train", TWO_STAGES, "--max-steps", "2")
     two = losses(program.several(2, *words))
     place = [f"splits.{split}.dataset.folder={PHOTOS}" for split in ("train", "val")]
-    assert len(two) == 2 and losses(program.under_mpirun(4, *words, overrides=place)) == two
+    assert len(two) == 2 and losses(program.launched(4, *words, overrides=place)) == two
 
 
 def test_each_settings_file_trains():

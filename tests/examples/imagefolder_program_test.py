@@ -51,7 +51,13 @@ def test_the_same_losses_of_two_trainers_that_load_and_that_are_fed():
     words = (*QUICK, "--max-steps", "2")
     embedded = losses(program.several(2, *words))
     assert len(embedded) == 2, embedded
-    assert losses(program.under_mpirun(4, *words, overrides=PLACE)) == embedded
+    assert losses(program.launched(4, *words, overrides=PLACE)) == embedded
+    if FULL:
+        assert losses(program.by_torchrun(2, *words)) == embedded
+        slurm = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
+        os.environ["SLURM_STEP_ID"] = "0"  # as srun says it to its tasks
+        assert losses(program.several(2, *words, names=slurm)) == embedded
+        del os.environ["SLURM_STEP_ID"]
 
 
 def test_what_goes_wrong_is_said():

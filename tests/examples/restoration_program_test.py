@@ -49,7 +49,7 @@ def test_the_same_losses_whoever_loads():
         return
     words = (*QUICK, "--max-steps", "2")
     two = losses(program.several(2, *words))
-    assert len(two) == 2 and losses(program.under_mpirun(4, *words, overrides=PLACE)) == two
+    assert len(two) == 2 and losses(program.launched(4, *words, overrides=PLACE)) == two
     base = losses(program.alone(*words))
     assert base != two and losses(program.alone(*words, "--parallel", "dp")) == base
     assert len(losses(program.alone(*words, "--amp", "True"))) == 2

@@ -2,10 +2,12 @@
 comes together, and what cannot be answered is said: broken bytes, too many bytes, too many requests."""
 
 import asyncio
+import base64
 import concurrent.futures
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import time
 
 import torch
 
-from jobs import demo_photos, run_tests
+from jobs import FULL, demo_photos, run_tests
 from leftovers import no_leftovers
 from programs import EXAMPLES, FIXED, WORK, Program, free_port
 
@@ -182,6 +184,54 @@ def test_too_many_requests_are_refused_and_the_others_answered():
                 assert str(problem) == "0 results for 1 requests"
 
     asyncio.run(scenario())
+
+
+def test_the_page_in_a_browser():
+    """A picture is chosen, another is dropped, and a broken file is complained about, in a real browser."""
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.ui import WebDriverWait
+    except ImportError:
+        webdriver = None
+    if not FULL or webdriver is None or shutil.which("chromedriver") is None:
+        print("the page in a browser: with PENSTOCK_FULL=1 and python3-selenium and chromium-driver only")
+        return
+    name, encoded = next(iter(pictures().items()))
+    broken = os.path.join(WORK, "broken.jpg")
+    with open(broken, "wb") as file:
+        file.write(encoded[:len(encoded) // 2])
+    profile = os.path.join(WORK, "browser")
+    options = webdriver.ChromeOptions()
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}"):
+        options.add_argument(word)
+    with Server() as server:
+        expected = [f"{one['name']} {100 * one['probability']:.1f} %" for one in server.predict(encoded)[1]["classes"]]
+        browser = webdriver.Chrome(options=options)
+        try:
+            browser.get(f"http://127.0.0.1:{server.port}/")
+            answer = browser.find_element(By.ID, "answer")
+
+            def told():
+                WebDriverWait(browser, 20).until(lambda _: answer.text not in ("", "…"))
+                return answer.text
+
+            choose = browser.find_element(By.ID, "file")
+            choose.send_keys(os.path.join(PHOTOS, name))
+            assert told().splitlines() == expected, (told(), expected)
+            assert browser.execute_script("return document.getElementById('shown').naturalWidth") > 0
+            choose.send_keys(broken)
+            WebDriverWait(browser, 20).until(lambda _: "error" in answer.get_attribute("class"))
+            assert "premature" in told() or "truncated" in told(), told()
+            browser.execute_script("""
+                const bytes = Uint8Array.from(atob(arguments[0]), c => c.charCodeAt(0));
+                const data = new DataTransfer();
+                data.items.add(new File([bytes], "dropped.jpg", {type: "image/jpeg"}));
+                document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+                """, base64.b64encode(encoded).decode())
+            WebDriverWait(browser, 20).until(lambda _: answer.text.splitlines() == expected)
+        finally:
+            browser.quit()
 
 
 def test_onnx_runtime_says_the_same_of_tensors_and_of_pixels():

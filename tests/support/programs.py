@@ -1,8 +1,8 @@
-"""Running the programs of examples/: alone, as several processes, and under mpirun, with sums of floats in one order.
+"""Running the programs of examples/: alone, as several processes, and under `penstock launch`, with sums of floats in one order.
 
     program = Program("cifar10", "train.py", job)
     said = program.alone("--max-steps", "2")              # its output; an AssertionError with all of it where it fails
-    said = program.under_mpirun(4, "--max-steps", "2", overrides=["roles.trainers=1"])
+    said = program.launched(4, "--max-steps", "2", overrides=["roles.trainers=1"])
     losses(said)                                          # ["step 1 loss 2.3", ...]
 
 Where no --output is among the words, the run gets a folder of its own.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from jobs import PENSTOCK, mpirun_words, skip_without_mpirun
+from jobs import PENSTOCK, skip_without_mpirun
 from leftovers import no_leftovers, run
 
 skip_without_mpirun()
@@ -65,21 +65,27 @@ class Program:
         with no_leftovers() as env:
             return self._end([*self.words, *words], limit_s, code, env)
 
-    def under_mpirun(self, ranks, *words, overrides=(), code=0, limit_s=LIMIT_S):
+    def launched(self, ranks, *words, overrides=(), code=0, limit_s=LIMIT_S):
+        """By `penstock launch --run` on so many ranks, of which the job says how many are trainers."""
         words = self._with_output(words)
         with no_leftovers() as env:
-            return self._end([*mpirun_words(ranks), PENSTOCK, "run", self.job, "--quiet", *overrides, "--", *self.words, *words],
+            return self._end([PENSTOCK, "launch", "--run", "-n", str(ranks), self.job, "--quiet", *overrides, "--", *self.words, *words],
                              limit_s, code, env)
 
-    def several(self, count, *words, limit_s=LIMIT_S):
-        """So many processes as torchrun would start them, each loading for itself; the first one's output."""
+    def by_torchrun(self, count, *words, limit_s=LIMIT_S):
+        words = self._with_output(words)
+        with no_leftovers() as env:
+            return self._end([self.words[0], "-m", "torch.distributed.run", "--nproc_per_node", str(count), "--master_port",
+                              str(free_port()), *self.words[1:], *words], limit_s, 0, env)
+
+    def several(self, count, *words, names=("RANK", "LOCAL_RANK", "WORLD_SIZE"), limit_s=LIMIT_S):
+        """So many processes with their places in the variables of these names, each loading for itself; the first one's output."""
         words = self._with_output(words)
         port = str(free_port())
         with no_leftovers() as env, tempfile.TemporaryFile("w+") as others:
             started = []
             for rank in range(count):
-                place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
-                         "MASTER_PORT": port}
+                place = {**dict(zip(names, (str(rank), str(rank), str(count)))), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
                 started.append(subprocess.Popen([*self.words, *words], env={**env, **FIXED, **place}, stdout=subprocess.PIPE if rank == 0 else others,
                                                 stderr=others, text=True))
             try:
