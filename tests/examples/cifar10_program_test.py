@@ -52,7 +52,8 @@ def test_a_checkpoint_in_mid_epoch_leads_to_the_same_weights():
 
 def test_what_goes_wrong_is_said():
     other = os.path.join(WORK, "other.pt")
-    torch.save({"epoch": 0, "model": {"fc.weight": torch.zeros(3, 512)}, "optimizer": {}, "data": {}, "more": {}}, other)
+    torch.save({"epoch": 0, "model": {"fc.weight": torch.zeros(3, 512)}, "optimizer": {}, "data": {},
+                "torch_rng": torch.get_rng_state(), "more": {"program": "cifar10"}}, other)
     for words, why in ((("--data", os.path.join(WORK, "nowhere")), "nowhere"),
                        ((*QUICK, "--resume", other), "is of another network: it has no bn1.bias"),
                        ((*QUICK, "--set", "splits.train.batch_sizes=3"), "did you mean 'batch_size'"),

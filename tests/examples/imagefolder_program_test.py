@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import torch
+
 from jobs import FULL, demo_photos, run_tests
 from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
@@ -53,7 +55,8 @@ def test_the_same_losses_of_two_trainers_that_load_and_that_are_fed():
     assert len(embedded) == 2, embedded
     assert losses(program.launched(4, *words, overrides=PLACE)) == embedded
     if FULL:
-        assert losses(program.by_torchrun(2, *words)) == embedded
+        if int(torch.__version__.split(".")[0]) >= 2:  # 1.13's own torchrun does not run on Python 3.11
+            assert losses(program.by_torchrun(2, *words)) == embedded
         slurm = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
         os.environ["SLURM_STEP_ID"] = "0"  # as srun says it to its tasks
         assert losses(program.several(2, *words, names=slurm)) == embedded

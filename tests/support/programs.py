@@ -76,7 +76,7 @@ class Program:
         words = self._with_output(words)
         with no_leftovers() as env:
             return self._end([self.words[0], "-m", "torch.distributed.run", "--nproc_per_node", str(count), "--master_port",
-                              str(free_port()), *self.words[1:], *words], limit_s, 0, env)
+                              str(free_port()), "--log_dir", tempfile.mkdtemp(dir=WORK), *self.words[1:], *words], limit_s, 0, env)
 
     def several(self, count, *words, names=("RANK", "LOCAL_RANK", "WORLD_SIZE"), limit_s=LIMIT_S):
         """So many processes with their places in the variables of these names, each loading for itself; the first one's output."""
