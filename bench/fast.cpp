@@ -86,7 +86,7 @@ Differences compare(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b
 class Measurement {
  public:
   explicit Measurement(const std::vector<TransformSpec>& specs)
-      : exact_(specs), fast_(specs, Arithmetic::fast), scratch_(DecodeLimits{}), out_(pixels()), wanted_(pixels()) {}
+      : exact_(specs), fast_(specs, {Arithmetic::fast}), scratch_(DecodeLimits{}), out_(pixels()), wanted_(pixels()) {}
 
   // One photo by every way.
   void run(const Photo& photo, const DrawKey& key, std::array<int64_t, ways>& times) {

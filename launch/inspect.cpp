@@ -79,8 +79,13 @@ class Inspector {
   void write_sheet() const {
     if (on_sheet_ == 0) return;
     const FieldSpec one{"image", FieldKind::image, DType::uint8, {3, pipeline_.out_height(), pipeline_.out_width()}};
-    write_contact_sheet(request_.out + "/contact_sheet.png", image_batch_view(const_cast<uint8_t*>(sheet_.data()), one,
-                                                                              on_sheet_ * pipeline_.views(), false));
+    TensorView images =
+        image_batch_view(const_cast<uint8_t*>(sheet_.data()), one, on_sheet_ * pipeline_.views(), false);
+    if (pixel_rules(split_).bgr) {  // people look at it
+      images.data = static_cast<uint8_t*>(images.data) + 2 * images.strides[1];
+      images.strides[1] = -images.strides[1];
+    }
+    write_contact_sheet(request_.out + "/contact_sheet.png", images);
   }
 
   const StreamHash& hash() const { return hash_; }

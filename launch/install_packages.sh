@@ -10,6 +10,8 @@ packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev lib
   libcli11-dev libhwy-dev libspng-dev libjpeg62-turbo-dev libxxhash-dev zlib1g-dev libzstd-dev librandom123-dev libhwloc-dev
   # Formats that a build can leave out: the libraries that Pillow itself reads WebP and TIFF with.
   libwebp-dev libtiff-dev
+  # OpenCV's resize, for arithmetic: opencv; a build can leave it out.
+  libopencv-core-dev libopencv-imgproc-dev
   # liburing: reading ahead without a thread a file, where the kernel allows it; a build can leave it out.
   liburing-dev)
 if [[ "${1:-}" == --tests ]]; then

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """What it costs to serve with another decoder than one trained with: a small network, trained by each way, served by each.
 
-    PYTHONPATH=build/release/python build/venv/bin/python bench/python/accuracy_matrix.py DATA --arms exact fast --seeds 5
+    PYTHONPATH=build/release/python build/venv/bin/python bench/python/accuracy_matrix.py DATA --arms exact opencv fast --seeds 5
+    ... --more ../shared/data/hires                         # pictures without a class, served too
     ... --arms exact nearest interpolated                   # nvJPEG's: needs a GPU, its library and `penstock index`
 
-DATA has class folders of JPEGs under train/ and val/, as `penstock demo-data` makes them. A way ("arm") is how images are
-decoded, nothing else; order, crops and flips are the same in all:
-    exact         arithmetic: exact, by the CPU or any GPU
+DATA has class folders of pictures, of which three of ten are held out, or has them under train/ and val/, as `penstock demo-data`
+makes them. A way ("arm") is how images are decoded and resized, nothing else; order, crops and flips are the same in all:
+    exact         arithmetic: exact, by the CPU or any GPU: Pillow's pixels
+    opencv        arithmetic: opencv: those of cv2.imread and cv2.resize (INTER_LINEAR), which does not antialias
     fast          arithmetic: fast on the CPU: large photos are decoded at 1/2, 1/4 or 1/8
     nearest       arithmetic: fast on a GPU, decoded by nvJPEG as it comes (chroma repeated)
     interpolated  the same with nvJPEG's chroma interpolation
 Written as JSON lines: `pixels`, how far a way's served images are from exact ones (of all bytes: mean and largest
-difference, share that differs); then a line for each way trained with, `accuracy` by way served with (mean over the
-seeds), and `lost`: how much less it is than when served as trained, seed by seed, with the standard error of the mean.
+difference, share that differs); then a line for each way trained with and each other one served with, paired picture by picture
+with the same network served as it was trained: `logits` (largest change of a picture's logits, as a share of their spread),
+`agreement` (percent of pictures with the same top-1), `lost` (points of accuracy); each [mean, standard error], the error being
+the larger of that over pictures and that over seeds, and `more`, logits and agreement of the pictures of --more.
+Below two errors a difference says nothing.
 A way of nvJPEG that did not decode at least 80 % of the images is refused: it would be compared with itself.
 """
 
@@ -20,7 +25,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import sys
 
 import torch
@@ -31,6 +35,7 @@ import penstock
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 ARMS = {
     "exact": {"arithmetic": "exact"},
+    "opencv": {"arithmetic": "opencv"},
     "fast": {"arithmetic": "fast"},
     "nearest": {"arithmetic": "fast", "loader.executor": "gpu", "loader.nvjpeg": "nearest"},
     "interpolated": {"arithmetic": "fast", "loader.executor": "gpu", "loader.nvjpeg": "interpolated"},
@@ -39,7 +44,10 @@ ARMS = {
 
 def job(data, side, batch, seed, indexes):
     def dataset(name):
-        found = {"folder": os.path.join(data, name)}
+        if os.path.isdir(os.path.join(data, "train")):
+            found = {"folder": os.path.join(data, name)}
+        else:
+            found = {"folder": data, "val_share": 0.3, "train": name == "train"}
         return {**found, "index": indexes[name]} if name in indexes else found
     finish = [{"ToDtype": {"dtype": "float32", "scale": True}}, {"Normalize": {"mean": MEAN, "std": STD}}]
     serve = [{"Resize": {"size": side + side // 7}}, {"CenterCrop": {"size": side}}]
@@ -109,25 +117,37 @@ def trained(spec, arm, epochs, device):
 
 
 @torch.no_grad()
-def accuracy(model, images, labels, device):
-    right = sum((model(part.to(device)).argmax(1).cpu() == truth).sum().item()
-                for part, truth in zip(images.split(256), labels.split(256)))
-    return 100 * right / len(labels)
+def logits_of(model, images, device):
+    return torch.cat([model(part.to(device)).cpu() for part in images.split(256)])
 
 
 def mean_and_error(values):
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return [round(statistics.mean(values), 3), round(error, 3)]
+    """Of [seed, picture]: the mean, and the larger of the standard errors over pictures and over seeds."""
+    errors = [part.std().item() / math.sqrt(len(part)) for part in (values.mean(0), values.mean(1)) if len(part) > 1]
+    return [round(values.mean().item(), 4), round(max(errors, default=0.0), 4)]
+
+
+def compared(served_as_trained, served_otherwise):
+    """How far the same networks' logits [seed, picture, class] of the same pictures are apart."""
+    spread = served_as_trained.amax(-1) - served_as_trained.amin(-1)
+    return {"logits": mean_and_error((served_otherwise - served_as_trained).abs().amax(-1) / spread),
+            "agreement": mean_and_error(100.0 * (served_as_trained.argmax(-1) == served_otherwise.argmax(-1)).float())}
+
+
+def pictures_in(folders):
+    return [os.path.join(top, name) for folder in folders for top, _, names in sorted(os.walk(folder)) for name in sorted(names)
+            if name.lower().endswith((".jpg", ".jpeg", ".png", ".webp"))]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=["exact", "fast"])
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=["exact", "opencv", "fast"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--more", nargs="*", default=[], help="folders of pictures without a class, served too")
     parser.add_argument("--index-train", help="of DATA/train, made by `penstock index`")
     parser.add_argument("--index-val", help="of DATA/val")
     args = parser.parse_args()
@@ -137,20 +157,25 @@ def main():
     specs = [job(data, args.side, args.batch, seed, indexes) for seed in range(args.seeds)]
 
     exact = served(specs[0], "bytes", "exact")[0]
-    shown = {}
+    shown, more = {}, {}
+    paths = pictures_in(args.more)
     for arm in args.arms:
         print(json.dumps({"arm": arm, "pixels": differences(served(specs[0], "bytes", arm)[0], exact)}), flush=True)
-        shown[arm] = served(specs[0], "val", arm)
+        shown[arm], labels = served(specs[0], "val", arm)
+        if paths:
+            more[arm] = penstock.Preprocessor(specs[0], split="val", overrides=ARMS[arm])(paths)
     for arm in args.arms:
-        results = {other: [] for other in args.arms}
-        for spec in specs:
-            model = trained(spec, arm, args.epochs, device)
-            for other, (images, labels) in shown.items():
-                results[other].append(accuracy(model, images, labels, device))
-        lost = {other: mean_and_error([a - b for a, b in zip(results[arm], results[other])])
-                for other in args.arms if other != arm}
-        print(json.dumps({"trained": arm, "accuracy": {other: mean_and_error(values)[0] for other, values in results.items()},
-                          "lost": lost, "seeds": args.seeds, "images": len(shown[arm][1])}), flush=True)
+        models = [trained(spec, arm, args.epochs, device) for spec in specs]
+        found = {other: torch.stack([logits_of(model, images, device) for model in models]) for other, images in shown.items()}
+        right = {other: 100.0 * (logits.argmax(-1) == labels).float() for other, logits in found.items()}
+        of_more = {other: torch.stack([logits_of(model, images, device) for model in models]) for other, images in more.items()}
+        for other in args.arms:
+            line = {"trained": arm, "served": other, "accuracy": mean_and_error(right[other])}
+            if other != arm:
+                line.update(compared(found[arm], found[other]), lost=mean_and_error(right[arm] - right[other]))
+                if more:
+                    line["more"] = {**compared(of_more[arm], of_more[other]), "images": len(paths)}
+            print(json.dumps({**line, "seeds": args.seeds, "images": len(labels)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -63,16 +63,17 @@ def job(photos, batch, threads):
 
 
 def images_per_s(loader, seconds):
-    """After a first batch; epoch after epoch."""
-    images, begun = 0, None
+    """After a first batch; epoch after epoch. And how many images there were in all."""
+    images, begun, first = 0, None, 0
     while True:
         for batch in loader:
             if begun is None:
                 begun = time.perf_counter()
+                first = len(batch[0])
                 continue
             images += len(batch[0])
             if time.perf_counter() - begun >= seconds:
-                return images / (time.perf_counter() - begun)
+                return images / (time.perf_counter() - begun), first + images
 
 
 def main():
@@ -102,7 +103,7 @@ def main():
     for _ in range(args.rounds):
         for name, make in ways.items():
             loader = make()
-            results[name].append(images_per_s(loader, args.seconds))
+            results[name].append(images_per_s(loader, args.seconds)[0])
             if hasattr(loader, "close"):
                 loader.close()
             del loader

@@ -36,7 +36,7 @@ std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const s
   state["batch"] = cursor.step;
   state["position"] = to_text(position_at(plan, cursor.epoch, cursor.step));
   state["dataset"] = dataset_fingerprint;
-  state["decoders"] = decoder_versions();
+  state["decoders"] = decoders_of(split);
   state["spec"] = canonical_json(split);
   return json_text(state);
 }
@@ -80,7 +80,7 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
     throw Error(ErrorKind::config, who + "the dataset has the same size, but other samples or labels",
                 "resume with the dataset that the state was saved with");
   }
-  const DecoderChange change = decoder_change(text_of(state, "decoders"), decoder_versions());
+  const DecoderChange change = decoder_change(text_of(state, "decoders"), decoders_of(split));
   if (!change.noted.empty()) {
     warning = "split '" + split.name + "' resumes with other versions of decoders: " + change.noted +
               "; pictures stay the same, but damaged files may be judged differently";

@@ -1,4 +1,4 @@
-// Colour conversions of decoded samples to RGB, as Pillow's convert("RGB") makes them.
+// Colour conversions of decoded samples to RGB, as Pillow's convert("RGB") makes them, or OpenCV's imread.
 //
 // Integers only, so host and GPU give the same bytes. YCbCr is not here: libjpeg converts it.
 // Thread-safety: pure functions.
@@ -24,6 +24,13 @@ PENSTOCK_HOST_DEVICE inline void inverted_cmyk_to_rgb(const uint8_t* cmyk, uint8
     const int v = k - multiply_255(255 - cmyk[c], k);
     rgb[c] = static_cast<uint8_t>(v < 0 ? 0 : v);
   }
+}
+
+// The same by OpenCV: the product is cut off, not rounded, and the file's numbers are taken as they stand (imgcodecs,
+// CMYK to BGR).
+PENSTOCK_HOST_DEVICE inline void inverted_cmyk_to_rgb_opencv(const uint8_t* cmyk, uint8_t* rgb) {
+  const int k = cmyk[3];
+  for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(k - (((255 - cmyk[c]) * k) >> 8));
 }
 
 // CMYK as TIFF files hold it.

@@ -165,8 +165,9 @@ SampleStatus read_header(EncodedView bytes, const DecodeLimits& limits, ImageHea
   header.format = format_of(bytes);
   const SampleStatus status = read_sizes(bytes, limits, header);
   if (!status.ok()) return status;
+  header.conversion = options.conversion;
   if (options.exif_orientation && header.format != ImageFormat::tiff) {
-    header.orientation = exif_orientation(bytes, header.format);
+    header.orientation = exif_orientation(bytes, header.format, options.conversion);
   }
   if (header.swaps_sides()) std::swap(header.width, header.height);
   return status;

@@ -14,6 +14,10 @@ namespace penstock {
 
 enum class ImageFormat : uint8_t { unknown = 0, jpeg = 1, png = 2, pnm = 3, bmp = 4, gif = 5, webp = 6, tiff = 7 };
 
+// How pixels that are not three bytes of red, green and blue become so: CMYK, 16 bits, alpha. As Pillow's convert("RGB")
+// does it, or as OpenCV's imread(IMREAD_COLOR).
+enum class ColourConversion : uint8_t { pillow = 0, opencv = 1 };
+
 // What the file's header says. Draws need no more than this, so they are made before anything is decoded.
 struct ImageHeader {
   ImageFormat format = ImageFormat::unknown;
@@ -21,13 +25,15 @@ struct ImageHeader {
   int height = 0;
   // EXIF's 1 to 8: how the file's pixels have to be turned. 1 unless asked for; TIFF is always turned, as by Pillow.
   uint8_t orientation = 1;
+  ColourConversion conversion = ColourConversion::pillow;  // as it was asked for
 
   bool swaps_sides() const noexcept { return orientation >= 5; }
 };
 
 // What read_header does beyond the sizes.
 struct HeaderOptions {
-  bool exif_orientation = false;  // turn images as PIL.ImageOps.exif_transpose does
+  bool exif_orientation = false;  // turn images: as PIL.ImageOps.exif_transpose does, or as imread
+  ColourConversion conversion = ColourConversion::pillow;
 };
 
 // A rectangle in pixels; x and y may be negative and the far edges may lie outside where a transform pads.

@@ -42,7 +42,7 @@ uint8_t in_jpeg(EncodedView bytes) {
   return 1;
 }
 
-uint8_t in_png(EncodedView bytes) {
+uint8_t in_png(EncodedView bytes, bool also_text) {
   HeaderReader in(bytes, 8);
   while (in.has(12)) {
     const size_t length = in.u32();
@@ -52,6 +52,7 @@ uint8_t in_png(EncodedView bytes) {
     if (type == 0x49454E44U) break;                                                       // IEND
     if (!in.skip(length + 4)) break;
   }
+  if (!also_text) return 1;
   const std::vector<std::byte> profile = png_exif_profile(bytes);
   return profile.empty() ? uint8_t{1} : orientation_of_block(profile);
 }
@@ -70,11 +71,12 @@ uint8_t in_webp(EncodedView bytes) {
 
 }  // namespace
 
-uint8_t exif_orientation(EncodedView bytes, ImageFormat format) {
+uint8_t exif_orientation(EncodedView bytes, ImageFormat format, ColourConversion as) {
+  const bool pillow = as == ColourConversion::pillow;
   switch (format) {
     case ImageFormat::jpeg: return in_jpeg(bytes);
-    case ImageFormat::png: return in_png(bytes);
-    case ImageFormat::webp: return in_webp(bytes);
+    case ImageFormat::png: return in_png(bytes, pillow);
+    case ImageFormat::webp: return pillow ? in_webp(bytes) : uint8_t{1};
     default: return 1;
   }
 }

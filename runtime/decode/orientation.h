@@ -6,6 +6,7 @@
 //
 // Semantics: PIL.ImageOps.exif_transpose of Pillow 9.4. Read: JPEG's first APP1 segments that begin with "Exif", PNG's
 //   eXIf chunk or else the text "Raw profile type exif", WebP's EXIF chunk. Values outside 1 to 8 mean nothing.
+//   OpenCV's imread (of 4.x) reads neither the text nor WebP's.
 // Thread-safety: pure functions. A file that cannot be walked is not turned (1): whether it is bad is the
 //   decoder's status.
 #pragma once
@@ -16,7 +17,7 @@
 
 namespace penstock {
 
-uint8_t exif_orientation(EncodedView bytes, ImageFormat format);
+uint8_t exif_orientation(EncodedView bytes, ImageFormat format, ColourConversion as = ColourConversion::pillow);
 
 // The part of the file's image that becomes `box` of the oriented one.
 Box stored_box(const Box& box, const ImageHeader& header);

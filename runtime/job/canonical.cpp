@@ -41,6 +41,8 @@ Job job_of(const ResolvedSplit& split) {
   job.on_error = split.on_error;
   job.bad_samples = split.bad_samples;
   job.arithmetic = split.arithmetic;
+  job.color = split.color;
+  job.exif = split.exif;
   job.limits = split.limits;
   return job;
 }
@@ -160,9 +162,15 @@ ResolvedSplit resolve_split(const Job& job, const std::string& split) {
   out.on_error = job.on_error;
   out.bad_samples = job.bad_samples;
   out.arithmetic = job.arithmetic;
+  out.color = job.color;
+  out.exif = job.exif;
   out.limits = job.limits;
   out.split = found->second;
   return out;
+}
+
+PixelRules pixel_rules(const ResolvedSplit& split) {
+  return {arithmetic_of(split.arithmetic), split.color == "bgr", split.exif};
 }
 
 std::string canonical_json(const ResolvedSplit& split) {
@@ -205,11 +213,13 @@ ResolvedSplit split_from_json(const std::string& json) {
   Job job;
   read_content(tree, job, complaints);
   Origins ignored;
-  read_split(tree.find("split")->value, tree.span, out.name, "", out.split, ignored, complaints);
+  read_split(tree.find("split")->value, tree.span, out.name, job, out.split, ignored, complaints);
   complaints.throw_if_any();
   out.on_error = job.on_error;
   out.bad_samples = job.bad_samples;
   out.arithmetic = job.arithmetic;
+  out.color = job.color;
+  out.exif = job.exif;
   out.limits = job.limits;
   return out;
 }

@@ -169,7 +169,7 @@ Cluster parse_cluster(const std::string& text, const std::string& path, const st
   if (readable) {
     if (root.is_mapping() || root.is_null()) overlay.apply(root);
     Origins origins;
-    Reading reading{origins, complaints, no_hint};
+    Reading reading{.origins = origins, .complaints = complaints, .elsewhere = no_hint};
     if (!root.is_mapping() && !root.is_null()) {
       complaints.add(root.span, "a cluster file is a mapping of keys, found " + describe(root));
     } else {

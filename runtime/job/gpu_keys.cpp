@@ -8,9 +8,13 @@ namespace penstock {
 std::string gpu_keys_without_effect(const Job& job) {
   const LoaderSpec usual;
   if (job.loader.executor != ExecutorKind::cpu) {
-    if (job.loader.nvjpeg != usual.nvjpeg && arithmetic_of(job.arithmetic) == Arithmetic::exact) {
-      return "without effect, because arithmetic is exact: loader.nvjpeg";
+    if (job.loader.nvjpeg != usual.nvjpeg && arithmetic_of(job.arithmetic) != Arithmetic::fast) {
+      return "without effect, because arithmetic is " + job.arithmetic + ": loader.nvjpeg";
     }
+    if (arithmetic_of(job.arithmetic) == Arithmetic::opencv) {
+      return "without effect, because arithmetic is opencv, which GPUs leave to the CPU: loader.executor";
+    }
+    if (job.color != "rgb") return "without effect, because color is bgr, which GPUs leave to the CPU: loader.executor";
     if (job.loader.gpu_links != usual.gpu_links && job.loader.gpu_share_mb == 0) {
       return "without effect, because loader.gpu_share_mb is 0: loader.gpu_links";
     }

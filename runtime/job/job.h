@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/params.h"
 #include "runtime/decode/image.h"
 #include "sampler/plan.h"
@@ -245,6 +246,8 @@ struct Job {
   OnError on_error = OnError::fail;
   BadSampleSpec bad_samples;
   std::string arithmetic = "exact";
+  std::string color = "rgb";
+  bool exif = true;
   RolesSpec roles;
   LoaderSpec loader;
   TrainerSpec trainer;
@@ -266,11 +269,14 @@ struct ResolvedSplit {
   OnError on_error = OnError::fail;
   BadSampleSpec bad_samples;
   std::string arithmetic = "exact";
+  std::string color = "rgb";
+  bool exif = true;
   DecodeLimits limits;
   SplitSpec split;
 };
 
 ResolvedSplit resolve_split(const Job& job, const std::string& split);  // Error(usage) with a did-you-mean
+PixelRules pixel_rules(const ResolvedSplit& split);
 // What the sampler needs to know, for a dataset of this size. Where a file gives the order its count has to be filled
 // in (with_sampler_file in sampler_file.h); where the program gives it, the plan is the dataset's own, and only its
 // batch size and mode mean something.

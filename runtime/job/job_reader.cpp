@@ -19,9 +19,9 @@ bool valid_split_name(const std::string& name) {
   return name[0] != '-' && std::all_of(name.begin(), name.end(), fits);
 }
 
-void read_split(const YamlNode& node, const Span& key, const std::string& name, const std::string& job_path,
-                SplitSpec& split, Origins& origins, Complaints& complaints) {
-  Reading reading{origins, complaints};
+void read_split(const YamlNode& node, const Span& key, const std::string& name, const Job& job, SplitSpec& split,
+                Origins& origins, Complaints& complaints) {
+  Reading reading{.origins = origins, .complaints = complaints, .arithmetic = arithmetic_of(job.arithmetic)};
   const std::string path = "splits." + name;
   if (node.kind == YamlNode::Kind::unknown) return;
   if (!node.is_null() && !node.is_mapping()) {
@@ -36,8 +36,8 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
     complaints.add(key, "missing required key 'pipeline' in " + in_quotes(path));
   }
   check_variants(node, path, complaints.count() == before, split, reading);
-  check_dataset(node, key, path, job_path, split, reading);
-  check_sampler(node, path, job_path, split, complaints);
+  check_dataset(node, key, path, job.path, split, reading);
+  check_sampler(node, path, job.path, split, complaints);
   check_tail(node, split, complaints);
 }
 
@@ -84,6 +84,12 @@ void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& comp
     complaints.add(culprit == nullptr ? root.span : culprit->span,
                    "'balancer.lost_after_s' must be longer than 'balancer.heartbeat_s'", "a few heartbeats at least");
   }
+  if (!job.exif && job.arithmetic != "opencv") {
+    const YamlNode* culprit = value_at(root, "exif");
+    complaints.add(culprit == nullptr ? root.span : culprit->span,
+                   "'exif' is of arithmetic: opencv, and arithmetic is " + job.arithmetic,
+                   "leave it out: nothing is turned without the transform ExifTranspose");
+  }
   const YamlNode::Entry* splits = root.find("splits");
   if (splits == nullptr) {
     complaints.add(root.span, "missing required key 'splits' at the top level", "write splits: {train: {...}}");
@@ -112,7 +118,7 @@ void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& comp
         continue;
       }
     }
-    read_split(entry.value, entry.key_span, entry.key, job.path, job.splits[entry.key], origins, complaints);
+    read_split(entry.value, entry.key_span, entry.key, job, job.splits[entry.key], origins, complaints);
   }
   for (const YamlNode::Entry& entry : splits->value.entries) check_parts(entry, job, complaints);
 }

@@ -24,6 +24,7 @@ using Origins = std::map<std::string, std::string>;
 struct Reading {
   Origins& origins;
   Complaints& complaints;
+  Arithmetic arithmetic = Arithmetic::exact;                          // of the job, which pipelines have to suit
   std::string (*elsewhere)(const std::string& key) = name_elsewhere;  // where a key stands that is none here
 
   void note(const std::string& path, const YamlNode& node) {
@@ -44,8 +45,8 @@ void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& comp
 
 // The two halves of what a peer sends (canonical.cpp): keys of the job's content, and one split.
 void read_content(const YamlNode& root, Job& job, Complaints& complaints);
-void read_split(const YamlNode& node, const Span& key, const std::string& name, const std::string& job_path,
-                SplitSpec& split, Origins& origins, Complaints& complaints);
+void read_split(const YamlNode& node, const Span& key, const std::string& name, const Job& job, SplitSpec& split,
+                Origins& origins, Complaints& complaints);
 bool valid_split_name(const std::string& name);
 
 // One job with the origins of its values: what load_job and show_job have in common.

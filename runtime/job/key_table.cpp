@@ -22,10 +22,17 @@ std::vector<Section<Job>> make_job_sections() {
   keys.content(PENSTOCK_MEMBER(on_error), one_of({"fail", "substitute"}),
       "What a bad sample does: fail the job, or be replaced by another sample, chosen from the seed (train) or masked "
       "as not valid (eval), within bad_samples.");
-  keys.content(PENSTOCK_MEMBER(arithmetic), one_of({"exact", "fast"}),
+  keys.content(PENSTOCK_MEMBER(arithmetic), one_of({"exact", "fast", "opencv"}),
       "Pixel arithmetic. exact: libjpeg-turbo's default decode and Pillow's resampling, byte for byte. fast: JPEG "
       "photos that a crop and resize shrink to half or less are decoded at 1/2, 1/4 or 1/8; the order of samples and "
-      "all draws stay, pixels are close but promised to nobody.");
+      "all draws stay, pixels are close but promised to nobody. opencv: what cv2.imread and cv2.resize give, byte for "
+      "byte, for models that are served with them; all other steps are those of exact.");
+  keys.content(PENSTOCK_MEMBER(color), one_of({"rgb", "bgr"}),
+      "Order of the channels as they are delivered. bgr: swapped when all else is done; Normalize's numbers follow it, "
+      "colour transforms and Python functions see RGB. GPUs leave it to the CPU.").sparse = true;
+  keys.content(PENSTOCK_MEMBER(exif), boolean(),
+      "arithmetic: opencv only: pictures are turned by their EXIF data, as cv2.imread does. false: "
+      "IMREAD_IGNORE_ORIENTATION. (With exact and fast the transform ExifTranspose says it.)").sparse = true;
   keys.machinery(PENSTOCK_MEMBER(transport), one_of({"auto", "inproc", "shm", "mpi"}),
       "How loaders reach trainers. auto: threads of one process inproc, the same node shm, else mpi.");
 

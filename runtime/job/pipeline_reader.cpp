@@ -59,7 +59,7 @@ bool read_params(const TransformInfo& info, const YamlNode* params, const Span& 
         reading.note(prefix + param.name, entry->value);
       }
     } else if (param.default_value) {
-      spec.params[param.name] = in_kind(*param.default_value, param.kind);
+      spec.params[param.name] = in_kind(default_of(param, reading.arithmetic), param.kind);
     } else {
       reading.complaints.add(name_span, in_quotes(info.name) + " needs " + in_quotes(param.name),
                              "write {" + info.name + ": {" + param.name + ": ...}}");
@@ -75,17 +75,14 @@ bool read_params(const TransformInfo& info, const YamlNode* params, const Span& 
     }
   }
   if (reading.complaints.count() != before) return false;
-  if (info.check) {
-    std::string culprit;
-    const std::string complaint = info.check(spec.params, culprit);
-    if (!complaint.empty()) {
-      const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(culprit);
-      reading.complaints.add(entry == nullptr ? name_span : entry->value.span,
-                             in_quotes(culprit.empty() ? info.name : info.name + "." + culprit) + ": " + complaint);
-      return false;
-    }
-  }
-  return true;
+  std::string culprit;
+  std::string complaint = info.check ? info.check(spec.params, culprit) : std::string();
+  if (complaint.empty()) complaint = misfit_of(spec, reading.arithmetic, culprit);
+  if (complaint.empty()) return true;
+  const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(culprit);
+  reading.complaints.add(entry == nullptr ? name_span : entry->value.span,
+                         in_quotes(culprit.empty() ? info.name : info.name + "." + culprit) + ": " + complaint);
+  return false;
 }
 
 // ToDtype and Normalize run in the copy that delivers a batch, after everything that moves pixels.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/pixels/opencv_resize.h"
 #include "runtime/pixels/resample_kernels.h"
 #include "runtime/pixels/resample_taps.h"
 #include "runtime/pixels/row_resampler.h"
@@ -95,6 +96,7 @@ class Resampler::Impl {
  public:
   Box source_window(const ResampleGeometry& g, const Box& window) {
     check_geometry(g, window);
+    if (is_opencv(g.filter)) return {0, 0, g.in_width, g.in_height};
     Box box = window;
     if (g.resizes_columns()) {
       const Taps& taps = taps_.columns(g, window.x, window.width);
@@ -119,7 +121,7 @@ class Resampler::Impl {
 
   RowSink& begin(const ResampleGeometry& g, const Box& window, const ResampleTarget& target) {
     check_geometry(g, window);
-    if (g.filter == Filter::nearest) throw Error(ErrorKind::usage, "resampling: nearest is not done row by row");
+    if (!takes_rows(g.filter)) throw Error(ErrorKind::usage, "resampling: this filter does not work row by row");
     rows_.begin(taps_.columns(g, window.x, window.width), taps_.rows(g, window.y, window.height), target);
     return rows_;
   }
@@ -136,7 +138,12 @@ class Resampler::Impl {
     }
     const PixelView view{source.row(need.y - source_box.y) + static_cast<size_t>(need.x - source_box.x) * 3, need.width,
                          need.height, source.row_bytes};
-    if (!g.resizes_columns() && !g.resizes_rows()) {
+    if (is_opencv(g.filter)) {
+      opencv_resize(view, g.out_width, g.out_height, g.filter, opencv_result_);
+      copy({opencv_result_.row(window.y) + static_cast<size_t>(window.x) * 3, window.width, window.height,
+            opencv_result_.row_bytes()},
+           target);
+    } else if (!g.resizes_columns() && !g.resizes_rows()) {
       copy(view, target);
     } else if (g.filter == Filter::nearest) {
       nearest(g, view, need, window, target);
@@ -195,6 +202,7 @@ class Resampler::Impl {
   TapCache taps_;
   RowResampler rows_;
   AlignedBytes middle_;
+  PixelBuffer opencv_result_;
   std::vector<int> columns_;
   std::vector<int> lines_;
 };

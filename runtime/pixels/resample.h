@@ -11,7 +11,7 @@
 //   shifted, clipped; uint8 between the passes; horizontal pass first; a pass whose size does not change is skipped.
 //   `nearest` is Pillow's affine lookup. With spans: to image.resize(size, filter, box).crop(window), whose taps may
 //   reach beyond the box as far as the input goes; not with `nearest`. Source: Pillow src/libImaging/Resample.c and
-//   Geometry.c.
+//   Geometry.c. OpenCV's filters: to cv2.resize of the whole input, cut to the window.
 // Ownership: views only; `out` is interleaved RGB of the window's size.
 // Thread-safety: one Resampler per thread.
 #pragma once
@@ -23,7 +23,28 @@
 
 namespace penstock {
 
-enum class Filter : uint8_t { nearest = 0, box = 1, bilinear = 2, bicubic = 3, lanczos = 4 };
+enum class Filter : uint8_t {
+  nearest = 0,
+  box = 1,
+  bilinear = 2,
+  bicubic = 3,
+  lanczos = 4,
+  // cv2.resize's (opencv_resize.h), which always makes its whole result.
+  opencv_nearest = 16,
+  opencv_linear = 17,
+  opencv_cubic = 18,
+  opencv_area = 19,
+  opencv_lanczos4 = 20,
+};
+
+constexpr bool is_opencv(Filter filter) noexcept {
+  return filter >= Filter::opencv_nearest;
+}
+
+// Whether a Resampler takes rows one by one.
+constexpr bool takes_rows(Filter filter) noexcept {
+  return filter != Filter::nearest && !is_opencv(filter);
+}
 
 // A run of the input's columns or rows that becomes the whole output, in fractions of pixels: what Pillow's
 // resize(..., box=...) names. length 0: all of them.
@@ -66,7 +87,7 @@ class Resampler {
   // The smallest box of the input that `window` of the output depends on.
   Box source_window(const ResampleGeometry& geometry, const Box& window);
 
-  // Good until the next call of any of these.
+  // Good until the next call of any of these. Not of OpenCV's filters.
   WindowTaps taps(const ResampleGeometry& geometry, const Box& window);
 
   // `source` holds the pixels of `source_box` (in input coordinates), which must contain source_window(...).
@@ -79,7 +100,7 @@ class Resampler {
                   bool flip_horizontal, bool flip_vertical, uint8_t* out_chw);
 
   // run() and run_planar() for who has the rows one by one: the sink wants those of source_window(...), after which
-  // comes finish(). Not with `nearest`. No other call comes between.
+  // comes finish(). Only where takes_rows(). No other call comes between.
   RowSink& begin(const ResampleGeometry& geometry, const Box& window, PixelBuffer& out);
   RowSink& begin_planar(const ResampleGeometry& geometry, const Box& window, bool flip_horizontal, bool flip_vertical,
                         uint8_t* out_chw);

@@ -8,6 +8,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/pixels/opencv_resize.h"
 
 namespace penstock {
 namespace {
@@ -41,6 +42,11 @@ std::map<std::string, std::string> libraries_of(const std::string& text) {
 
 }  // namespace
 
+std::string decoders_of(const ResolvedSplit& split) {
+  const std::string versions = decoder_versions();
+  return arithmetic_of(split.arithmetic) == Arithmetic::opencv ? versions + "; opencv " + opencv_version() : versions;
+}
+
 DecoderChange decoder_change(const std::string& then, const std::string& now) {
   if (then == now) return {};
   DecoderChange out;
@@ -59,11 +65,14 @@ DecoderChange decoder_change(const std::string& then, const std::string& now) {
 std::string pipeline_fingerprint(const ResolvedSplit& split) {
   const json spec = parse_json(canonical_json(split));
   json identity{{"arithmetic", split.arithmetic},
-                {"decoders", decoder_versions()},
+                {"decoders", decoders_of(split)},
                 {"pipeline", spec.at("split").at("pipeline")},
                 {"version", kVersion}};
   for (const char* key : {"gpu_pipeline", "cpu_fraction"}) {
     if (spec.at("split").contains(key)) identity[key] = spec.at("split").at(key);
+  }
+  for (const char* key : {"color", "exif"}) {
+    if (spec.contains(key)) identity[key] = spec.at(key);
   }
   return hash128(json_text(identity)).hex();
 }
@@ -72,7 +81,7 @@ std::string pipeline_state(const ResolvedSplit& split) {
   return json_text(json{{"penstock_pipeline", kVersion},
                         {"split", split.name},
                         {"fingerprint", pipeline_fingerprint(split)},  // for people; what counts is the rest
-                        {"decoders", decoder_versions()},
+                        {"decoders", decoders_of(split)},
                         {"spec", canonical_json(split)}});
 }
 
@@ -88,6 +97,8 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
                           (then.name == split.name ? "" : " (with split '" + then.name + "')") + ": ";
   ResolvedSplit saved = split;
   saved.arithmetic = then.arithmetic;
+  saved.color = then.color;
+  saved.exif = then.exif;
   saved.split.pipeline = then.split.pipeline;
   saved.split.gpu_pipeline = then.split.gpu_pipeline;
   saved.split.cpu_fraction = then.split.cpu_fraction;
@@ -96,7 +107,7 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
     throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",
                 "use the pipeline that the model was trained and validated with, or the state of the right split");
   }
-  if (const auto change = decoder_change(text_of(state, "decoders"), decoder_versions()); !change.refused.empty()) {
+  if (const auto change = decoder_change(text_of(state, "decoders"), decoders_of(split)); !change.refused.empty()) {
     throw Error(ErrorKind::config, who + "decoders: " + change.refused,
                 "use the same libraries; or, once you have compared tensors of both, save a new state with these");
   }

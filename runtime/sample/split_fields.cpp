@@ -9,8 +9,8 @@ namespace penstock {
 
 Variants make_variants(const ResolvedSplit& split) {
   try {
-    const Arithmetic arithmetic = arithmetic_of(split.arithmetic);
-    Pipeline pipeline(split.split.pipeline, arithmetic);
+    const PixelRules rules = pixel_rules(split);
+    Pipeline pipeline(split.split.pipeline, rules);
     if (pipeline.soft_classes() > 0 && split.split.mode == Mode::eval) {
       throw Error(ErrorKind::config, "MixUp and CutMix are for training, and this split's mode is eval",
                   "leave them out of it");
@@ -19,7 +19,7 @@ Variants make_variants(const ResolvedSplit& split) {
       throw Error(ErrorKind::config, "MixUp and CutMix mix labels, and pictures in pairs have none", "leave them out");
     }
     if (split.split.gpu_pipeline.empty()) return Variants(std::move(pipeline));
-    return {std::move(pipeline), Pipeline(split.split.gpu_pipeline, arithmetic), split.split.cpu_fraction.value_or(1)};
+    return {std::move(pipeline), Pipeline(split.split.gpu_pipeline, rules), split.split.cpu_fraction.value_or(1)};
   } catch (const Error& error) {
     throw Error(error.kind(), "split '" + split.name + "': " + error.message(), error.remedy());
   }

@@ -52,10 +52,10 @@ void check_range(const TransformInfo& info, const ParamInfo& param, double value
   }
 }
 
-ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth);
+ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Arithmetic arithmetic);
 
 std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const ParamInfo& param,
-                                          const std::vector<TransformSpec>& given, int depth) {
+                                          const std::vector<TransformSpec>& given, int depth, Arithmetic arithmetic) {
   if (given.empty()) complain(info, param.name, "must not be empty");
   if (depth > kMaxTransformDepth) {
     complain(info, param.name,
@@ -65,13 +65,14 @@ std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const Param
   for (const TransformSpec& spec : given) {
     const TransformInfo* inner = find_transform(spec.name);
     if (inner == nullptr) complain(info, param.name, "there is no transform '" + spec.name + "'");
-    resolved.push_back({spec.name, resolve(*inner, spec.params, depth)});
+    resolved.push_back({spec.name, resolve(*inner, spec.params, depth, arithmetic)});
   }
   return resolved;
 }
 
 // The value in the one type that the parameter's kind has.
-ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth) {
+ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth,
+                   Arithmetic arithmetic) {
   if (std::holds_alternative<std::monostate>(value)) {
     if (param.default_value && std::holds_alternative<std::monostate>(*param.default_value)) return value;
     complain(info, param.name, "must not be null");
@@ -138,20 +139,20 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
     case ParamKind::transforms: {
       const auto* list = std::get_if<std::vector<TransformSpec>>(&value);
       if (list == nullptr) complain(info, param.name, "must be a list of transforms, not " + value_text(value));
-      return resolve_inside(info, param, *list, depth + 1);
+      return resolve_inside(info, param, *list, depth + 1, arithmetic);
     }
   }
   return value;
 }
 
-ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth) {
+ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Arithmetic arithmetic) {
   ParamMap resolved;
   for (const ParamInfo& param : info.params) {
     const auto found = given.find(param.name);
     if (found != given.end()) {
-      resolved[param.name] = convert(info, param, found->second, depth);
+      resolved[param.name] = convert(info, param, found->second, depth, arithmetic);
     } else if (param.default_value) {
-      resolved[param.name] = convert(info, param, *param.default_value, depth);
+      resolved[param.name] = convert(info, param, default_of(param, arithmetic), depth, arithmetic);
     } else {
       complain(info, param.name, "is required");
     }
@@ -159,11 +160,10 @@ ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth) {
   for (const auto& [name, value] : given) {
     if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
   }
-  if (info.check) {
-    std::string culprit;
-    const std::string complaint = info.check(resolved, culprit);
-    if (!complaint.empty()) complain(info, culprit, complaint);
-  }
+  std::string culprit;
+  std::string complaint = info.check ? info.check(resolved, culprit) : std::string();
+  if (complaint.empty()) complaint = misfit_of({info.name, resolved}, arithmetic, culprit);
+  if (!complaint.empty()) complain(info, culprit, complaint);
   return resolved;
 }
 
@@ -226,8 +226,8 @@ bool is_batch_transform(const TransformSpec& spec) {
   return false;
 }
 
-ParamMap resolve_params(const TransformInfo& info, const ParamMap& given) {
-  return resolve(info, given, 0);
+ParamMap resolve_params(const TransformInfo& info, const ParamMap& given, Arithmetic arithmetic) {
+  return resolve(info, given, 0, arithmetic);
 }
 
 std::string canonical_text(const TransformSpec& spec) {
@@ -285,6 +285,8 @@ Filter filter_param(const ParamMap& params, const std::string& name) {
   if (text == "box") return Filter::box;
   if (text == "bicubic") return Filter::bicubic;
   if (text == "lanczos") return Filter::lanczos;
+  if (text == "area") return Filter::opencv_area;
+  if (text == "lanczos4") return Filter::opencv_lanczos4;
   return Filter::bilinear;
 }
 
@@ -382,21 +384,45 @@ ParamInfo interpolation_info() {
   return {.name = "interpolation",
           .kind = ParamKind::text,
           .default_value = std::string("bilinear"),
-          .choices = {"nearest", "nearest-exact", "box", "bilinear", "bicubic", "lanczos"},
-          .doc = "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest"};
+          .choices = {"nearest", "nearest-exact", "box", "bilinear", "bicubic", "lanczos", "area", "lanczos4"},
+          .doc =
+              "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest. With arithmetic: "
+              "opencv cv2.resize's: nearest, bilinear (INTER_LINEAR), bicubic (INTER_CUBIC), area, lanczos4"};
 }
 
 ParamInfo antialias_info() {
   return {.name = "antialias",
           .kind = ParamKind::boolean,
           .default_value = true,
-          .doc = "only true: the filters are always those of Pillow, which antialias"};
+          .doc =
+              "only true, because Pillow's filters antialias; with arithmetic: opencv only false, because cv2.resize "
+              "does not. Leave it out"};
 }
 
-std::string check_antialias(const ParamMap& params, std::string& culprit) {
-  if (boolean_param(params, "antialias")) return {};
+std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::string& culprit) {
+  const bool opencv = arithmetic == Arithmetic::opencv;
+  if (opencv && spec.name == "ExifTranspose") {
+    return "with arithmetic: opencv pictures are turned as cv2.imread does (exif: true at the top level)";
+  }
+  if (spec.name != "Resize" && spec.name != "RandomResizedCrop") return {};
+  culprit = "interpolation";
+  const std::string& filter = text_param(spec.params, culprit);
+  const bool is_pillows = filter == "box" || filter == "lanczos" || filter == "nearest-exact";
+  const bool is_opencvs = filter == "area" || filter == "lanczos4";
+  if (opencv && is_pillows) {
+    return filter + " is Pillow's; with arithmetic: opencv there are nearest, bilinear, bicubic, area and lanczos4";
+  }
+  if (!opencv && is_opencvs) return filter + " is OpenCV's, and arithmetic is " + name_of(arithmetic);
   culprit = "antialias";
-  return "false is not supported: resampling is Pillow's, which always antialiases";
+  if (opencv == !boolean_param(spec.params, culprit)) return {};
+  return opencv
+             ? "true is not supported with arithmetic: opencv: cv2.resize does not antialias; leave it out"
+             : "false is not supported: resampling is Pillow's, which always antialiases (but for arithmetic: opencv)";
+}
+
+ParamValue default_of(const ParamInfo& param, Arithmetic arithmetic) {
+  if (param.name == "antialias" && arithmetic == Arithmetic::opencv) return false;
+  return *param.default_value;
 }
 
 }  // namespace penstock

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/params.h"
 
 namespace penstock {
@@ -39,7 +40,14 @@ bool is_batch_transform(const TransformSpec& spec);
 // Fills in defaults, converts (3 where a number is wanted, 224 where a list is) and checks everything the entry says.
 // Throws Error(config) naming transform and parameter. The job file's parser has better messages, with line and column;
 // this is for pipelines that a program builds.
-ParamMap resolve_params(const TransformInfo& info, const ParamMap& given);
+ParamMap resolve_params(const TransformInfo& info, const ParamMap& given, Arithmetic arithmetic = Arithmetic::exact);
+
+// A parameter's default: antialias is true but for arithmetic: opencv. The parameter must have one.
+ParamValue default_of(const ParamInfo& param, Arithmetic arithmetic);
+
+// Why a transform, whose parameters are complete, does not go with the job's arithmetic; empty: it does. `culprit`: the
+// parameter, or nothing.
+std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::string& culprit);
 
 // The canonical text of a transform: "CenterCrop(size=[224])", with every parameter, in the order of the map. Numbers
 // are printed with the fewest digits that read back as the same double.

@@ -21,6 +21,12 @@ int64_t least_needed(int64_t count, int64_t in, int64_t out, Filter filter) {
 }
 
 SampleStatus check_resize(const GeometricOp& op, const Box& window, int64_t max_pixels) {
+  if (is_opencv(op.filter)) {
+    for (const Size& size : {op.in, op.out}) {
+      if (int64_t{size.width} * size.height > max_pixels) return too_large(size.width, size.height, max_pixels);
+    }
+    return SampleStatus::good();
+  }
   const int64_t width = least_needed(window.width, op.in.width, op.out.width, op.filter);
   const int64_t height = least_needed(window.height, op.in.height, op.out.height, op.filter);
   const int64_t rows = std::max<int64_t>(window.height, height);  // between the horizontal and the vertical pass
@@ -74,7 +80,7 @@ int CropResizePlanner::reduce(const ImageHeader& header, Resampler& resampler) {
   PlanRun& first = runs.back();
   PlanRun& resized = runs[runs.size() - 2];
   ResampleGeometry& g = resized.geometry;
-  if (!first.whole() || g.filter == Filter::nearest) return 1;
+  if (!first.whole() || !takes_rows(g.filter)) return 1;
   const int reduction = reduction_for({g.in_width, g.in_height}, {g.out_width, g.out_height});
   // All that the resize takes in, of which the run holds what is needed.
   const int x = first.flip_horizontal ? first.source.x + first.source.width + resized.need.x - g.in_width

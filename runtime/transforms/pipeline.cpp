@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/pixels/opencv_resize.h"
 #include "runtime/transforms/catalog.h"
 #include "runtime/transforms/crop_resize_planner.h"
 #include "runtime/transforms/run_pixels.h"
@@ -15,6 +16,16 @@ namespace {
 // Batch transforms draw from places in the pipeline that no other transform has: from here on, by their number.
 constexpr uint16_t kBatchPosition = 0xFE00;
 constexpr size_t kMaxBatchTransforms = 64;
+
+// cv2.resize's filter where Pillow's has that name; OpenCV's own stay.
+Filter opencvs(Filter filter) {
+  switch (filter) {
+    case Filter::nearest: return Filter::opencv_nearest;
+    case Filter::bilinear: return Filter::opencv_linear;
+    case Filter::bicubic: return Filter::opencv_cubic;
+    default: return filter;
+  }
+}
 
 }  // namespace
 
@@ -32,7 +43,11 @@ void Scratch::let_large_go() {
 
 class Pipeline::Impl {
  public:
-  Impl(const std::vector<TransformSpec>& specs, Arithmetic arithmetic) : arithmetic_(arithmetic) {
+  Impl(const std::vector<TransformSpec>& specs, const PixelRules& rules) : rules_(rules) {
+    if (rules.arithmetic == Arithmetic::opencv) {
+      require_opencv();
+      header_options_ = {.exif_orientation = rules.turns, .conversion = ColourConversion::opencv};
+    }
     if (specs.size() > kBatchPosition) {
       throw Error(ErrorKind::config, "a pipeline has at most " + std::to_string(kBatchPosition) + " transforms");
     }
@@ -47,7 +62,7 @@ class Pipeline::Impl {
       }
       TransformSpec complete{specs[i].name, {}};
       try {
-        complete.params = resolve_params(*info, specs[i].params);
+        complete.params = resolve_params(*info, specs[i].params, rules.arithmetic);
       } catch (const Error& error) {
         throw Error(error.kind(), place + error.message(), error.remedy());
       }
@@ -160,6 +175,7 @@ class Pipeline::Impl {
     const int64_t decoded_before = scratch.decode_ns;
     scratch.plan->role = role;
     SampleStatus status = run_stages(input, header, draws, out, scratch, function);
+    if (rules_.bgr) swap_channels(out);
     scratch.augment_ns += clock_.now() - start - (scratch.decode_ns - decoded_before);
     return status;
   }
@@ -167,7 +183,7 @@ class Pipeline::Impl {
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found,
             DecodeSize decoded) const {
     found.stages.clear();
-    if (views_ || !functions_.empty()) return false;
+    if (views_ || !functions_.empty() || rules_.arithmetic == Arithmetic::opencv || rules_.bgr) return false;
     CropResizePlanner& plan = *scratch.plan;
     plan.ops.clear();
     plan.role = ImageRole::image;
@@ -239,7 +255,7 @@ class Pipeline::Impl {
   }
 
   const std::vector<std::string>& functions() const noexcept { return functions_; }
-  Arithmetic arithmetic() const noexcept { return arithmetic_; }
+  Arithmetic arithmetic() const noexcept { return rules_.arithmetic; }
   Size size() const noexcept { return size_; }
   int views() const noexcept { return views_ ? views_->views() : 1; }
   const HeaderOptions& header_options() const noexcept { return header_options_; }
@@ -276,6 +292,13 @@ class Pipeline::Impl {
   static std::span<const int64_t> values_at(const Draws& draws, size_t& next, uint16_t position) {
     if (next == draws.size() || draws[next].position != position) return {};
     return draws[next++].values;
+  }
+
+  void swap_channels(std::span<uint8_t> out) const {
+    const size_t plane = view_bytes() / 3;
+    for (size_t view = 0; view < out.size(); view += view_bytes()) {
+      std::swap_ranges(&out[view], &out[view] + plane, &out[view] + 2 * plane);
+    }
   }
 
   void add_batch_transform(uint16_t position, std::unique_ptr<BatchTransform> transform, const std::string& name) {
@@ -358,8 +381,8 @@ class Pipeline::Impl {
     return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
   }
 
-  static SampleStatus add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
-                                   CropResizePlanner& plan) {
+  SampleStatus add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
+                            CropResizePlanner& plan) const {
     OpList ops(size);
     SampleStatus status = transform.geometry(size, values, ops);
     if (!status.ok()) return status;
@@ -368,8 +391,9 @@ class Pipeline::Impl {
     return SampleStatus::good();
   }
 
-  static void add_operation(GeometricOp op, CropResizePlanner& plan) {
+  void add_operation(GeometricOp op, CropResizePlanner& plan) const {
     if (plan.role == ImageRole::mask) op.filter = Filter::nearest;
+    if (rules_.arithmetic == Arithmetic::opencv) op.filter = opencvs(op.filter);
     plan.ops.push_back(op);
   }
 
@@ -427,7 +451,7 @@ class Pipeline::Impl {
     if (!plan.check_sizes(scratch.limits).ok()) return false;
     // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them; unless a library
     // decodes for it that gives others anyway.
-    if (first && decoded == DecodeSize::as_apply && arithmetic_ == Arithmetic::fast &&
+    if (first && decoded == DecodeSize::as_apply && rules_.arithmetic == Arithmetic::fast &&
         header.format == ImageFormat::jpeg && plan.reduce(header, scratch.resampler) != 1) {
       return false;
     }
@@ -447,7 +471,7 @@ class Pipeline::Impl {
     CropResizePlanner& plan = *scratch.plan;
     if (SampleStatus status = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !status.ok())
       return status;
-    const bool reducible = arithmetic_ == Arithmetic::fast && source.pixels.data == nullptr &&
+    const bool reducible = rules_.arithmetic == Arithmetic::fast && source.pixels.data == nullptr &&
                            header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
     const Box judged = plan.runs.back().source;
     const int reduction = reducible ? plan.reduce(header, scratch.resampler) : 1;
@@ -468,7 +492,7 @@ class Pipeline::Impl {
         const int64_t decode_start = clock_.now();
         // A resize that comes next takes rows as they are decoded.
         RowSink* rows = nullptr;
-        if (run > 0 && plan.runs[run].trivial() && plan.runs[run - 1].geometry.filter != Filter::nearest) {
+        if (run > 0 && plan.runs[run].trivial() && takes_rows(plan.runs[run - 1].geometry.filter)) {
           const PlanRun& resized = plan.runs[run - 1];
           rows = writes_planes(run - 1)
                      ? &scratch.resampler.begin_planar(resized.geometry, resized.source, resized.flip_horizontal,
@@ -521,7 +545,7 @@ class Pipeline::Impl {
     return SampleStatus::good();
   }
 
-  Arithmetic arithmetic_;
+  PixelRules rules_;
   HeaderOptions header_options_;
   std::vector<Placed> placed_;          // of samples, before finishing
   std::vector<PlacedBatch> batch_;      // after it
@@ -534,8 +558,8 @@ class Pipeline::Impl {
   MonotonicClock clock_;
 };
 
-Pipeline::Pipeline(const std::vector<TransformSpec>& transforms, Arithmetic arithmetic)
-    : impl_(std::make_unique<Impl>(transforms, arithmetic)) {}
+Pipeline::Pipeline(const std::vector<TransformSpec>& transforms, const PixelRules& rules)
+    : impl_(std::make_unique<Impl>(transforms, rules)) {}
 Pipeline::~Pipeline() = default;
 Pipeline::Pipeline(Pipeline&&) noexcept = default;
 Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;

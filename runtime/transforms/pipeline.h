@@ -11,6 +11,8 @@
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
 // With arithmetic `fast`, JPEG files whose first resize shrinks them to half or less are decoded at 1/2, 1/4 or 1/8
 // (reduction.h); draws, what geometry refuses, and everything behind the resize stay.
+// With arithmetic `opencv` a resize is cv2.resize of all of its input, and a reader of headers converts and turns as
+// cv2.imread does; with `bgr` the output's planes are blue, green, red, swapped when all else is done.
 // A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction. So is
 // a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass. What
@@ -82,7 +84,7 @@ using PixelFunction = std::function<SampleStatus(size_t number, uint16_t positio
 
 class Pipeline {
  public:
-  explicit Pipeline(const std::vector<TransformSpec>& transforms, Arithmetic arithmetic = Arithmetic::exact);
+  explicit Pipeline(const std::vector<TransformSpec>& transforms, const PixelRules& rules = {});
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
   Pipeline& operator=(Pipeline&&) noexcept;
@@ -100,7 +102,7 @@ class Pipeline {
                      Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
   // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data
-  // (AugMix, functions, several views), or it would refuse the sample; then apply() has to be asked. A reduced decode
+  // (AugMix, functions, several views, OpenCV's resize, bgr), or it would refuse the sample; then apply() has to be asked. A reduced decode
   // is no data: false, or with DecodeSize::full the plan of arithmetic `exact`, whose pixels are others.
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
             DecodeSize size = DecodeSize::as_apply) const;

@@ -86,7 +86,7 @@ std::string check_crop(const ParamMap& params, std::string& culprit) {
     if (range[0] > range[1]) return "must be [smaller, larger]";
     if (range[0] <= 0) return "must be above 0";
   }
-  return check_antialias(params, culprit);
+  return {};
 }
 
 }  // namespace

@@ -84,6 +84,5 @@ ParamInfo warp_interpolation_info(const std::string& default_value);
 ParamInfo size_info(const std::string& doc);
 ParamInfo interpolation_info();
 ParamInfo antialias_info();
-std::string check_antialias(const ParamMap& params, std::string& culprit);
 
 }  // namespace penstock

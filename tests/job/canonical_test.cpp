@@ -41,8 +41,9 @@ TEST_CASE("what does not change the stream is not in it; what does, is") {
     INFO(same);
     CHECK(canonical({same}) == canonical());
   }
+  CHECK(canonical({"arithmetic=opencv", "exif=false"}) != canonical({"arithmetic=opencv"}));
   for (const char* other :
-       {"seed=8", "arithmetic=fast", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9",
+       {"seed=8", "arithmetic=fast", "color=bgr", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9",
         "limits.max_field_bytes=9", "splits.train.batch_size=2", "splits.train.mode=eval", "splits.train.tail=pad",
         "splits.train.drop_last=true", "splits.train.channels_last=true", "splits.train.sampler.shuffle=false",
         "splits.train.sampler.drop_last=true", "splits.train.dataset.folder=/x",
@@ -58,6 +59,7 @@ TEST_CASE("round trip") {
                                              {"splits.train.mode=eval", "seed=9223372036854775807"},
                                              {"splits.train.dataset.folder=/d/\u65e5 'x' \"y\" #"},
                                              {"splits.train.pipeline.1.RandomHorizontalFlip.p=0.1", "on_error=fail"},
+                                             {"arithmetic=opencv", "color=bgr", "exif=false"},
                                              {"bad_samples.max_fraction=0.3333333333333333", "limits.max_side=9"},
                                              {"splits.train.pipeline=[{Resize: {size: [8, 9], max_size: 12}}]"}}) {
     const ResolvedSplit split = train(overrides);
@@ -228,7 +230,7 @@ TEST_CASE("the schema is JSON and describes every key and transform") {
   };
   check_level(job_sections(), schema);
   check_level(split_sections(), split);
-  CHECK(keys == 98);
+  CHECK(keys == 100);
   CHECK(split["required"] == Json::array({"dataset", "pipeline"}));
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["default"] == 2);
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["minimum"] == 1);

@@ -47,8 +47,10 @@ job.yaml:13:11: error: 'splits.train.mode': expected train or eval, found the te
 }
 
 TEST_CASE("values: type, range, choice") {
+  CHECK(complaint(with_split("exif: false\n")).find("'exif' is of arithmetic: opencv, and arithmetic is exact") !=
+        std::string::npos);
   CHECK(complaint(with_split("arithmetic: faster\n")) ==
-        "job.yaml:1:13: error: 'arithmetic': expected exact or fast, found the text 'faster'\n"
+        "job.yaml:1:13: error: 'arithmetic': expected exact, fast or opencv, found the text 'faster'\n"
         "    1 | arithmetic: faster\n"
         "      |             ^~~~~~ did you mean 'fast'?");
   CHECK(complaint(with_split("seed: -1\n")) ==

@@ -68,4 +68,12 @@ bool is_batch_transform(const TransformSpec&) {
   return false;
 }
 
+ParamValue default_of(const ParamInfo& param, Arithmetic) {
+  return *param.default_value;
+}
+
+std::string misfit_of(const TransformSpec&, Arithmetic, std::string&) {
+  return {};
+}
+
 }  // namespace penstock

@@ -100,6 +100,31 @@ def test_fast_equals_the_data_loader_and_says_so():
                 assert torch.equal(batch[0][place], images[index]), index
 
 
+def test_opencv_equals_the_data_loader_and_is_another_pipeline():
+    small = {"splits__val__pipeline": [{"Resize": {"size": [64, 64], "interpolation": "area"}}]}
+    exact = penstock.Preprocessor(PHOTOS.job, split="val", splits__val__pipeline=[{"Resize": {"size": [64, 64]}}])
+    opencv = penstock.Preprocessor(PHOTOS.job, split="val", arithmetic="opencv", **small)
+    bgr = penstock.Preprocessor(PHOTOS.job, split="val", arithmetic="opencv", color="bgr", **small)
+    unturned = penstock.Preprocessor(PHOTOS.job, split="val", arithmetic="opencv", exif=False, **small)
+    assert opencv.arithmetic == "opencv"
+    assert len({one.fingerprint for one in (exact, opencv, bgr, unturned)}) == 4
+    raises(penstock.ConfigError, "arithmetic: exact here, opencv there", opencv.check, exact.state_dict())
+    raises(penstock.ConfigError, "color", opencv.check, bgr.state_dict())
+    raises(penstock.ConfigError, "exif", opencv.check, unturned.state_dict())
+    opencv.check(opencv.state_dict())
+    images, _ = opencv(PHOTOS.paths, errors="status")
+    swapped, _ = bgr(PHOTOS.paths, errors="status")
+    assert torch.equal(images, swapped.flip(1)) and not torch.equal(images, swapped)
+    with penstock.DataLoader(PHOTOS.job, split="val", arithmetic="opencv", on_error="substitute", num_replicas=1, rank=0, **small) as loader:
+        for batch in loader:
+            assert batch.arithmetic == "opencv"
+            for place, index in enumerate(batch.indices.tolist()):
+                if batch.valid[place]:
+                    assert torch.equal(batch[0][place], images[index]), index
+    raises(penstock.ConfigError, "lanczos is Pillow's", penstock.Preprocessor, PHOTOS.job, split="val", arithmetic="opencv",
+           splits__val__pipeline=[{"Resize": {"size": [64, 64], "interpolation": "lanczos"}}])
+
+
 def test_inputs_and_shapes():
     preprocess = penstock.Preprocessor(PHOTOS.job, split="val", threads=1)
     wanted = preprocess(PHOTOS.good)

@@ -52,7 +52,9 @@ std::vector<penstock::TransformSpec> transforms_of(const json& list) {
 
 penstock::Pipeline pipeline_of(const json& request) {
   return penstock::Pipeline(transforms_of(request.at("pipeline")),
-                            penstock::arithmetic_of(request.value("arithmetic", "exact")));
+                            {.arithmetic = penstock::arithmetic_of(request.value("arithmetic", "exact")),
+                             .bgr = request.value("color", "rgb") == "bgr",
+                             .turns = request.value("exif", true)});
 }
 
 std::vector<char> read_file(const std::string& path) {
@@ -142,7 +144,7 @@ void run(const json& request) {
     const std::vector<char> bytes = read_file(path);
     const penstock::EncodedView view = std::as_bytes(std::span(bytes));
     penstock::ImageHeader header;
-    penstock::SampleStatus status = penstock::read_header(view, limits, header);
+    penstock::SampleStatus status = penstock::read_header(view, limits, header, pipeline.header_options());
     if (!status.ok()) throw std::runtime_error(path + ": " + status.reason);
     const penstock::Draws draws = pipeline.draw(key_of(request, index++), header);
     all.resize(all.size() + pixels);

@@ -157,7 +157,7 @@ TEST_CASE("pipelines of crop and resize are the scaled decode of the needed pixe
         "RandomResizedCrop",
         {{"size", List{double(size.height), double(size.width)}}, {"interpolation", std::string(names[kind])}}};
     const TransformSpec flip{"RandomHorizontalFlip", {{"p", 1.0}}};
-    const Pipeline pipeline(flip_first ? std::vector{flip, crop} : std::vector{crop, flip}, Arithmetic::fast);
+    const Pipeline pipeline(flip_first ? std::vector{flip, crop} : std::vector{crop, flip}, {Arithmetic::fast});
     const Draws draws = pipeline.draw({.seed = 5, .epoch = 1, .index = static_cast<uint64_t>(i)}, header);
     const Box box = pipeline.describe(header, draws).crop;
     const int reduction = reduction_for({box.width, box.height}, size);
@@ -203,7 +203,7 @@ TEST_CASE("smooth pictures come out as by exact, whatever stands around the resi
   int different = 0;
   for (size_t p = 0; p < pipelines.size(); ++p) {
     const Pipeline exact(pipelines[p]);
-    const Pipeline fast(pipelines[p], Arithmetic::fast);
+    const Pipeline fast(pipelines[p], {Arithmetic::fast});
     for (uint8_t orientation = 1; orientation <= 8; ++orientation) {
       for (uint64_t i = 0; i < 8; ++i) {
         ImageHeader header = header_of(file);
@@ -235,7 +235,7 @@ TEST_CASE("a damaged file is good or bad by fast where it is by exact: samples s
                                                  1 + static_cast<int>(random() % 2));
     const ImageHeader header = header_of(file);
     const std::vector<TransformSpec> crop{{"RandomResizedCrop", {{"size", List{16, 16}}, {"scale", List{0.2, 1.0}}}}};
-    const Pipeline fast(crop, Arithmetic::fast);
+    const Pipeline fast(crop, {Arithmetic::fast});
     const Pipeline exact(crop);
     for (int k = 0; k < 12; ++k) {
       std::vector<std::byte> damaged = file;
@@ -269,7 +269,7 @@ TEST_CASE("what fast cannot reduce is exact: nearest, PNG, padding, an image tha
   const auto same = [&](const std::vector<TransformSpec>& specs, EncodedView file) {
     const ImageHeader header = header_of(file);
     const Pipeline exact(specs);
-    const Pipeline fast(specs, Arithmetic::fast);
+    const Pipeline fast(specs, {Arithmetic::fast});
     const Draws draws = exact.draw({.seed = 1, .epoch = 0, .index = 0}, header);
     return run(exact, file, header, draws, scratch) == run(fast, file, header, draws, scratch);
   };

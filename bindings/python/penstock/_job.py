@@ -12,7 +12,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 # Keys of a job's top level, which are keywords of DataLoader too.
-TOP_KEYS = ("name", "seed", "on_error", "arithmetic", "transport", "bad_samples", "roles", "loader", "trainer",
+TOP_KEYS = ("name", "seed", "on_error", "arithmetic", "color", "exif", "transport", "bad_samples", "roles", "loader", "trainer",
             "balancer", "mpi", "limits", "splits")
 
 # Keyword arguments of DataLoader that are keys of the split.

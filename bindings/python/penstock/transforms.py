@@ -96,6 +96,11 @@ def _interpolation(value: Any) -> Optional[str]:
     return getattr(value, "value", value)
 
 
+def _antialias(value: Optional[bool]) -> dict:
+    """None: what the job's arithmetic does. Pillow antialiases, cv2.resize does not."""
+    return {} if value is None else {"antialias": value}
+
+
 def _plain(value: Any) -> Any:
     """Lists and numbers for tuples, and for NumPy's and torch's arrays and numbers."""
     if hasattr(value, "tolist"):
@@ -128,18 +133,18 @@ class RandomResizedCrop(Transform):
     """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`."""
 
     def __init__(self, size: Size, scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
-                 interpolation: Any = "bilinear", antialias: bool = True) -> None:
+                 interpolation: Any = "bilinear", antialias: Optional[bool] = None) -> None:
         super().__init__(size=_plain(size), scale=_plain(scale), ratio=_plain(ratio),
-                         interpolation=_interpolation(interpolation), antialias=antialias)
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
 
 
 class Resize(Transform):
     """To `size`: [height, width], or the length of the shorter side."""
 
     def __init__(self, size: Size, interpolation: Any = "bilinear", max_size: Optional[int] = None,
-                 antialias: bool = True) -> None:
+                 antialias: Optional[bool] = None) -> None:
         super().__init__(size=_plain(size), interpolation=_interpolation(interpolation), max_size=max_size,
-                         antialias=antialias)
+                         **_antialias(antialias))
 
 
 class CenterCrop(Transform):

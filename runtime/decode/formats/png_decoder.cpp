@@ -92,11 +92,12 @@ struct FreeContext {
   void operator()(spng_ctx* ctx) const noexcept { spng_ctx_free(ctx); }
 };
 
-// The palette as Pillow fills it: a ramp of grey, then the file's entries over it.
+// The palette as Pillow fills it: a ramp of grey, then the file's entries over it. OpenCV has black beneath them.
 struct Palette {
   uint8_t rgb[256][3];
-  explicit Palette(const spng_plte& plte) {
-    for (unsigned i = 0; i < 256; ++i) rgb[i][0] = rgb[i][1] = rgb[i][2] = static_cast<uint8_t>(i);
+  Palette(const spng_plte& plte, ColourConversion conversion) {
+    const bool ramp = conversion == ColourConversion::pillow;
+    for (unsigned i = 0; i < 256; ++i) rgb[i][0] = rgb[i][1] = rgb[i][2] = static_cast<uint8_t>(ramp ? i : 0);
     for (unsigned i = 0; i < plte.n_entries && i < 256; ++i) {
       rgb[i][0] = plte.entries[i].red;
       rgb[i][1] = plte.entries[i].green;
@@ -111,7 +112,9 @@ unsigned small_sample(const uint8_t* row, unsigned depth, size_t x) {
 }
 
 // Columns [x0, x0 + count) of a row as the file has it (big-endian) to RGB.
-void convert_row(const spng_ihdr& ihdr, const Palette& palette, const uint8_t* row, int x0, int count, uint8_t* out) {
+void convert_row(const spng_ihdr& ihdr, const Palette& palette, ColourConversion conversion, const uint8_t* row, int x0,
+                 int count, uint8_t* out) {
+  const bool clips = conversion == ColourConversion::pillow;  // OpenCV keeps the high byte of grey, too
   const unsigned depth = ihdr.bit_depth;
   const bool grey = ihdr.color_type == SPNG_COLOR_TYPE_GRAYSCALE || ihdr.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
   const size_t channels = ihdr.color_type == SPNG_COLOR_TYPE_GRAYSCALE || ihdr.color_type == SPNG_COLOR_TYPE_INDEXED ? 1
@@ -129,7 +132,7 @@ void convert_row(const spng_ihdr& ihdr, const Palette& palette, const uint8_t* r
       out[0] = out[1] = out[2] = v;
     } else {
       const uint8_t* pixel = row + x * channels * sample_bytes;
-      if (depth == 16 && ihdr.color_type == SPNG_COLOR_TYPE_GRAYSCALE) {
+      if (clips && depth == 16 && ihdr.color_type == SPNG_COLOR_TYPE_GRAYSCALE) {
         out[0] = out[1] = out[2] = clip_grey16(pixel[0] << 8 | pixel[1]);
       } else if (grey) {
         out[0] = out[1] = out[2] = pixel[0];
@@ -226,9 +229,10 @@ SampleStatus PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, c
     error = spng_get_plte(ctx, &plte);
     if (error != 0) return stop(error);
   }
-  const Palette palette(plte);
+  const Palette palette(plte, header.conversion);
   const auto convert = [&](const uint8_t* row, uint8_t* out) {
-    mask ? convert_mask_row(ihdr, row, box.x, box.width, out) : convert_row(ihdr, palette, row, box.x, box.width, out);
+    if (mask) return convert_mask_row(ihdr, row, box.x, box.width, out);
+    convert_row(ihdr, palette, header.conversion, row, box.x, box.width, out);
   };
   const size_t row_bytes = image_bytes / ihdr.height;
   storage.resize(box.width, box.height);

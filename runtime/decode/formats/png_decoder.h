@@ -2,7 +2,8 @@
 //
 // Semantics: pixels are those of Pillow 9.4's Image.open(...).convert("RGB"): alpha and tRNS are dropped, 16-bit colour
 //   keeps its high byte, 16-bit grey is clipped to 255 (mode I; see color_math.h), small grey depths are scaled, gamma
-//   is ignored; a palette index without an entry is a grey of that value, as in Pillow's initial palette.
+//   is ignored; a palette index without an entry is a grey of that value, as in Pillow's initial palette. With OpenCV's
+//   conversion (libpng's as imread asks for it) 16-bit grey keeps its high byte, and such an index is black.
 // Rows below the box are not read, so the status covers the data chunks that hold rows 0 to the box's last (all rows
 //   of an interlaced image); its columns do not matter. Checksum errors before the pixels are errors, also in chunks
 //   that are ignored otherwise, and none after that is; a file that ends behind the last byte needed is good: as in

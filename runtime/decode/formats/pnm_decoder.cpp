@@ -91,7 +91,9 @@ SampleStatus parse(EncodedView bytes, PnmHeader& pnm) {
 }
 
 // A sample as the 8 bits that Pillow's RGB has in the end. Grey above 255 goes through mode I, which is clipped.
-uint8_t sample_of(int64_t value, int64_t maxval, bool wide_grey) {
+// OpenCV takes maxval for a number of bytes alone, and of two bytes the high one.
+uint8_t sample_of(int64_t value, int64_t maxval, bool wide_grey, ColourConversion conversion) {
+  if (conversion == ColourConversion::opencv) return static_cast<uint8_t>(maxval > 255 ? value >> 8 : value);
   const double out_max = wide_grey ? 65535.0 : 255.0;
   const double scaled = std::nearbyint(static_cast<double>(value) / static_cast<double>(maxval) * out_max);
   return static_cast<uint8_t>(static_cast<int64_t>(std::min(scaled, wide_grey ? 255.0 : out_max)));
@@ -100,8 +102,8 @@ uint8_t sample_of(int64_t value, int64_t maxval, bool wide_grey) {
 // PpmPlainDecoder: the file in blocks of a mebibyte, a token that a block's end may have cut in two kept for the next.
 class PlainReader {
  public:
-  PlainReader(std::string_view data, const PnmHeader& pnm, std::vector<uint8_t>& out)
-      : data_(data), pnm_(pnm), out_(out), total_(pnm.width * pnm.height * pnm.bands()) {}
+  PlainReader(std::string_view data, const PnmHeader& pnm, ColourConversion conversion, std::vector<uint8_t>& out)
+      : data_(data), pnm_(pnm), conversion_(conversion), out_(out), total_(pnm.width * pnm.height * pnm.bands()) {}
 
   SampleStatus bits() {
     while (out_.size() < total_) {
@@ -171,7 +173,7 @@ class PlainReader {
     if (*value > pnm_.maxval) return SampleStatus::bad("PNM: a sample above maxval");
     const bool wide_grey = pnm_.kind == 2 && pnm_.maxval > 255;
     if (*value < 0 && wide_grey) return SampleStatus::bad("PNM: a negative sample");
-    sample = sample_of(*value, pnm_.maxval, wide_grey);
+    sample = sample_of(*value, pnm_.maxval, wide_grey, conversion_);
     return SampleStatus::good();
   }
 
@@ -209,6 +211,7 @@ class PlainReader {
 
   std::string_view data_;
   const PnmHeader& pnm_;
+  ColourConversion conversion_;
   std::vector<uint8_t>& out_;
   size_t total_;
   bool comment_open_ = false;
@@ -239,7 +242,7 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   if (pnm.plain()) {
     samples_.clear();
     take_large(2 * width * height * bands);  // a vector that grows is there twice
-    PlainReader reader({reinterpret_cast<const char*>(data), available}, pnm, samples_);
+    PlainReader reader({reinterpret_cast<const char*>(data), available}, pnm, header.conversion, samples_);
     status = pnm.kind == 1 ? reader.bits() : reader.numbers();
     if (!status.ok()) return status;
     data = samples_.data();
@@ -251,7 +254,7 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   uint8_t table[256];
   const bool scaled = !pnm.plain() && !bits && sample_bytes == 1;
   for (int64_t v = 0; scaled && v < 256; ++v)
-    table[v] = pnm.maxval == 255 ? static_cast<uint8_t>(v) : sample_of(v, pnm.maxval, false);
+    table[v] = pnm.maxval == 255 ? static_cast<uint8_t>(v) : sample_of(v, pnm.maxval, false, header.conversion);
   for (int y = 0; y < box.height; ++y) {
     const uint8_t* row = data + row_bytes * static_cast<size_t>(box.y + y);
     uint8_t* out = storage.row(y);
@@ -263,8 +266,9 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
           out[c] = (row[x / 8] >> (7 - x % 8) & 1) != 0 ? 0 : 255;
         } else if (sample_bytes == 2) {
           const int value = row[at * 2] << 8 | row[at * 2 + 1];
-          out[c] = bands == 1 && pnm.maxval == 65535 ? static_cast<uint8_t>(std::min(value, 255))
-                                                     : sample_of(value, pnm.maxval, bands == 1);
+          out[c] = bands == 1 && pnm.maxval == 65535 && header.conversion == ColourConversion::pillow
+                       ? static_cast<uint8_t>(std::min(value, 255))
+                       : sample_of(value, pnm.maxval, bands == 1, header.conversion);
         } else {
           out[c] = scaled ? table[row[at]] : row[at];
         }

@@ -28,6 +28,10 @@ SampleStatus truncated() {
   return SampleStatus::bad("TIFF: premature end of the data (truncated file)");
 }
 
+bool is_number(const TiffHeader& tiff) {
+  return tiff.mode == Mode::integer || tiff.mode == Mode::real;
+}
+
 uint8_t reversed_bits(uint8_t v) {
   unsigned out = 0;
   for (int i = 0; i < 8; ++i) out = out << 1 | (v >> i & 1U);
@@ -41,6 +45,11 @@ uint8_t clip(int64_t v) {
 uint8_t divided_by_alpha(int value, int alpha) {
   if (alpha == 0) return 0;
   return alpha == 255 ? static_cast<uint8_t>(value) : clip(value * 255 / alpha);
+}
+
+// libtiff's own, when it is asked for RGBA, as OpenCV does.
+uint8_t multiplied_by_alpha(int value, int alpha) {
+  return static_cast<uint8_t>((value * alpha + 127) / 255);
 }
 
 uint8_t number(const TiffHeader& tiff, const uint8_t* row, size_t x, bool big) {
@@ -61,7 +70,9 @@ uint8_t number(const TiffHeader& tiff, const uint8_t* row, size_t x, bool big) {
 }
 
 // `count` pixels from column x0 of a row to RGB. `big`: samples of more than 8 bits are big-endian.
-void convert_row(const TiffHeader& tiff, bool big, const uint8_t* row, size_t x0, size_t count, uint8_t* out) {
+void convert_row(const TiffHeader& tiff, ColourConversion conversion, bool big, const uint8_t* row, size_t x0,
+                 size_t count, uint8_t* out) {
+  const bool opencv = conversion == ColourConversion::opencv;
   const size_t n = tiff.samples;
   for (size_t i = 0; i < count; ++i, out += 3) {
     const size_t x = x0 + i;
@@ -84,7 +95,9 @@ void convert_row(const TiffHeader& tiff, bool big, const uint8_t* row, size_t x0
         break;
       }
       case Mode::integer:
-      case Mode::real: out[0] = out[1] = out[2] = number(tiff, row, x, big); break;
+      case Mode::real:
+        out[0] = out[1] = out[2] = opencv ? row[x * 2 + (big ? 0 : 1)] : number(tiff, row, x, big);
+        break;
       case Mode::rgb:
       case Mode::ycbcr:
       case Mode::cmyk: {
@@ -95,8 +108,12 @@ void convert_row(const TiffHeader& tiff, bool big, const uint8_t* row, size_t x0
           const uint8_t cmyk[4] = {p[0], p[size], p[2 * size], p[3 * size]};
           cmyk_to_rgb(cmyk, out);
         } else {
+          const bool alpha = opencv && n == 4 && size == 1 && !tiff.premultiplied;
+          const bool divides = !opencv && tiff.premultiplied;
           for (size_t c = 0; c < 3; ++c) {
-            out[c] = tiff.premultiplied ? divided_by_alpha(p[c * size], p[3 * size]) : p[c * size];
+            out[c] = alpha     ? multiplied_by_alpha(p[c], p[3])
+                     : divides ? divided_by_alpha(p[c * size], p[3 * size])
+                               : p[c * size];
           }
         }
         break;
@@ -113,6 +130,7 @@ struct Target {
   std::vector<uint8_t>& row;
   bool big;
   bool reversed;
+  ColourConversion conversion;
 
   bool separate() const { return tiff.planar == 2 && tiff.samples > 1 && tiff.mode != Mode::ycbcr; }
 
@@ -127,13 +145,13 @@ struct Target {
       std::transform(from, from + bytes, row.begin(), reversed_bits);
       from = row.data();
     }
-    convert_row(tiff, big, from, 0, count, image.row(static_cast<int>(y)) + x * 3);
+    convert_row(tiff, conversion, big, from, 0, count, image.row(static_cast<int>(y)) + x * 3);
   }
 
   void finish() {
     if (!separate()) return;
     for (size_t y = 0; y < tiff.height; ++y) {
-      convert_row(tiff, big, planes.data() + y * tiff.width * tiff.samples, 0, tiff.width,
+      convert_row(tiff, conversion, big, planes.data() + y * tiff.width * tiff.samples, 0, tiff.width,
                   image.row(static_cast<int>(y)));
     }
   }
@@ -372,11 +390,20 @@ SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, c
   if (tiff.width != static_cast<uint64_t>(header.width) || tiff.height != static_cast<uint64_t>(header.height)) {
     return SampleStatus::bad("TIFF: the headers contradict each other");
   }
+  if (header.conversion == ColourConversion::opencv && is_number(tiff) && (tiff.bits != 16 || tiff.is_signed)) {
+    return SampleStatus::bad("TIFF: of numbers, arithmetic: opencv reads those of 16 bits without a sign");
+  }
   const bool raw = tiff.compression == 1;
   storage.resize(header.width, header.height);
   // libtiff gives samples of 16 bits in the machine's order, and bits in the usual one; 32 bits Pillow still takes for
   // the file's order.
-  Target target{tiff, storage, planes_, row_, tiff.big_endian && (raw || tiff.bits == 32), tiff.reversed && raw};
+  Target target{tiff,
+                storage,
+                planes_,
+                row_,
+                tiff.big_endian && (raw || tiff.bits == 32),
+                tiff.reversed && raw,
+                header.conversion};
   if (target.separate()) {
     take_large(tiff.width * tiff.height * tiff.samples);
     planes_.assign(tiff.width * tiff.height * tiff.samples, 0);
@@ -385,7 +412,7 @@ SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, c
     uint8_t blank[3];
     TiffHeader oriented = tiff;
     oriented.inverted = false;
-    convert_row(oriented, false, zeros.data(), 0, 1, blank);
+    convert_row(oriented, header.conversion, false, zeros.data(), 0, 1, blank);
     for (int y = 0; y < header.height; ++y) {
       uint8_t* out = storage.row(y);
       for (int x = 0; x < header.width; ++x, out += 3) std::memcpy(out, blank, 3);

@@ -213,7 +213,7 @@ class JpegDecoder::Impl {
       if (task.box.y > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(task.box.y));
     }
     line_.resize((static_cast<size_t>(info_.output_width) + 16) * 4);
-    if (task.box.height > 0) read_rows(task.box, static_cast<int>(left), storage, pixels);
+    if (task.box.height > 0) read_rows(task.box, static_cast<int>(left), header.conversion, storage, pixels);
     pass_to(last_row_of(task, header));
     const bool irregular = errors_.manager.num_warnings != warnings_of_header;
     jpeg_abort_decompress(&info_);
@@ -293,7 +293,8 @@ class JpegDecoder::Impl {
   }
 
   // Rows of the box, straight into `storage` with whatever columns come; `pixels` is the box within.
-  void read_rows(const Box& box, int left, PixelBuffer& storage, PixelView& pixels) {
+  void read_rows(const Box& box, int left, ColourConversion conversion, PixelBuffer& storage, PixelView& pixels) {
+    auto* const to_rgb = conversion == ColourConversion::opencv ? inverted_cmyk_to_rgb_opencv : inverted_cmyk_to_rgb;
     const int width = static_cast<int>(info_.output_width);
     const bool four = info_.out_color_components == 4;
     storage.resize(width, box.height);
@@ -306,7 +307,7 @@ class JpegDecoder::Impl {
         jpeg_read_scanlines(&info_, rows, 1);
         uint8_t* out = storage.row(y);
         for (int x = 0; x < width; ++x) {
-          inverted_cmyk_to_rgb(line_.data() + static_cast<size_t>(x) * 4, out + static_cast<size_t>(x) * 3);
+          to_rgb(line_.data() + static_cast<size_t>(x) * 4, out + static_cast<size_t>(x) * 3);
         }
         ++y;
       } else {

@@ -1,0 +1,21 @@
+# Whether the OpenCV component is built (runtime/pixels/opencv), and with what: core and imgproc alone, found by name,
+# because OpenCV's own package file wants all the modules that it was built with.
+set(PENSTOCK_OPENCV AUTO CACHE STRING "Build the OpenCV component (arithmetic: opencv): AUTO (where it is found), ON or OFF")
+set_property(CACHE PENSTOCK_OPENCV PROPERTY STRINGS AUTO ON OFF)
+
+set(PENSTOCK_BUILD_OPENCV FALSE)
+if(PENSTOCK_OPENCV AND NOT PENSTOCK_FUZZ)
+  find_path(PENSTOCK_OPENCV_INCLUDE opencv2/imgproc.hpp PATH_SUFFIXES opencv4)
+  find_library(PENSTOCK_OPENCV_CORE opencv_core)
+  find_library(PENSTOCK_OPENCV_IMGPROC opencv_imgproc)
+  if(PENSTOCK_OPENCV_INCLUDE AND PENSTOCK_OPENCV_CORE AND PENSTOCK_OPENCV_IMGPROC)
+    set(PENSTOCK_BUILD_OPENCV TRUE)
+    message(STATUS "OpenCV component: on, ${PENSTOCK_OPENCV_IMGPROC}")
+  elseif(NOT PENSTOCK_OPENCV STREQUAL AUTO)
+    message(FATAL_ERROR "PENSTOCK_OPENCV=${PENSTOCK_OPENCV}, but OpenCV's core and imgproc were not found (Debian: libopencv-core-dev libopencv-imgproc-dev)")
+  else()
+    message(STATUS "OpenCV component: off, core and imgproc were not found")
+  endif()
+else()
+  message(STATUS "OpenCV component: off, as this build was asked for")
+endif()
