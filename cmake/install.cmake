@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS penstock_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS penstock EXPORT penstockTargets
+install(TARGETS penstock penstock_c EXPORT penstockTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET penstock_mpi)
   # Loaded by name, from beside libpenstock. An MPI outside the system's folders is kept in its search path.
@@ -23,6 +23,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
 
 # Include paths stay rooted as in the repository: #include "runtime/client/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
+  bindings/c/penstock.h
   runtime/pixels/finish.h
   runtime/base/arithmetic.h
   runtime/base/error.h

@@ -173,14 +173,17 @@ class PreprocessorImpl {
     return job;
   }
 
-  static PendingImages submit(const std::shared_ptr<PreprocessorImpl>& self, std::vector<EncodedImage> images) {
+  // `memory`: the caller's, or nullptr.
+  static PendingImages submit(const std::shared_ptr<PreprocessorImpl>& self, std::vector<EncodedImage> images,
+                              std::byte* memory = nullptr) {
     self->check_images(images);
     const auto n = static_cast<int64_t>(images.size());
     auto request = std::make_shared<Request>();
     const FinishSpec& finish = self->finisher_.spec();
     request->images = std::move(images);
     request->unfinished = request->images.size();
-    request->batch.memory_ = self->buffers_->take(static_cast<size_t>(n) * self->finisher_.bytes_per_sample());
+    request->batch.memory_ = memory != nullptr ? std::shared_ptr<void>(memory, [](void*) {})
+                                               : self->buffers_->take(static_cast<size_t>(n) * self->bytes_per_image());
     request->batch.images_ = view_of(request->batch.memory_.get(), finish.dtype, n, self->context_->pipeline(),
                                      finish.memory_format == MemoryFormat::channels_last);
     request->batch.reasons_.resize(static_cast<size_t>(n));
@@ -241,6 +244,7 @@ class PreprocessorImpl {
   const ResolvedSplit& split() const noexcept { return split_; }
   int height() const noexcept { return context_->pipeline().out_height(); }
   int width() const noexcept { return context_->pipeline().out_width(); }
+  size_t bytes_per_image() const noexcept { return finisher_.bytes_per_sample(); }
   DType dtype() const noexcept { return wanted_.spec().dtype; }
   const Finisher& finisher() const noexcept { return wanted_; }
   int threads() const noexcept { return num_threads_; }
@@ -517,6 +521,15 @@ ImageBatch Preprocessor::run(const EncodedImage& image) const {
   return batch;
 }
 
+std::vector<std::string> Preprocessor::run_into(std::vector<EncodedImage> images, std::span<std::byte> memory) const {
+  if (memory.size() / bytes_per_image() < images.size()) {
+    throw Error(ErrorKind::usage, std::to_string(memory.size()) + " bytes have no room for " +
+                                      std::to_string(images.size()) + " images of " +
+                                      std::to_string(bytes_per_image()) + " bytes");
+  }
+  return PreprocessorImpl::submit(impl_, std::move(images), memory.data()).wait().reasons();
+}
+
 ImageBatch Preprocessor::run(std::vector<EncodedImage> images) const {
   return submit(std::move(images)).wait();
 }
@@ -530,6 +543,9 @@ int Preprocessor::height() const noexcept {
 }
 int Preprocessor::width() const noexcept {
   return impl_->width();
+}
+size_t Preprocessor::bytes_per_image() const noexcept {
+  return impl_->bytes_per_image();
 }
 DType Preprocessor::dtype() const noexcept {
   return impl_->dtype();

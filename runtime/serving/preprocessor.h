@@ -124,9 +124,13 @@ class Preprocessor {
   ImageBatch run(const EncodedImage& image) const;
   ImageBatch run(std::vector<EncodedImage> images) const;
   PendingImages submit(std::vector<EncodedImage> images) const;
+  // As run(), in memory of the caller's, which is aligned to the elements and has bytes_per_image() for each; gives the
+  // reasons. Error(usage) where it has less.
+  std::vector<std::string> run_into(std::vector<EncodedImage> images, std::span<std::byte> memory) const;
 
   int height() const noexcept;
   int width() const noexcept;
+  size_t bytes_per_image() const noexcept;    // of what run() gives
   DType dtype() const noexcept;               // finished
   const Finisher& finisher() const noexcept;  // to that; what raw images still need
   int threads() const noexcept;

@@ -62,7 +62,7 @@ def main():
 
         headers = sorted(os.path.relpath(os.path.join(folder, name), os.path.join(moved, "include"))
                          for folder, _, names in os.walk(os.path.join(moved, "include")) for name in names)
-        assert headers == ["penstock/runtime/base/arithmetic.h", "penstock/runtime/base/error.h",
+        assert headers == ["penstock/bindings/c/penstock.h", "penstock/runtime/base/arithmetic.h", "penstock/runtime/base/error.h",
                            "penstock/runtime/base/fields.h", "penstock/runtime/client/data_loader.h",
                            "penstock/runtime/pixels/finish.h", "penstock/runtime/serving/preprocessor.h"], headers
         # Each needs nothing but the others that are installed.
@@ -105,6 +105,29 @@ def main():
         lines = printed.splitlines()
         assert len(lines) == 6, f"2 epochs of 24 samples in batches of 8 are 6 lines, not:\n{printed}"
         assert lines[0].startswith("epoch 0: 8 images of 3 x 224 x 224, first label "), printed
+
+        # The C interface alone, from C.
+        in_c = os.path.join(top, "in_c")
+        os.makedirs(in_c)
+        shutil.copy(os.path.join(SOURCE, "examples", "preprocess.c"), in_c)
+        with open(os.path.join(in_c, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+            file.write("cmake_minimum_required(VERSION 3.22)\nproject(in_c LANGUAGES C CXX)\nfind_package(penstock REQUIRED COMPONENTS c)\n"
+                       "add_executable(preprocess preprocess.c)\ntarget_link_libraries(preprocess PRIVATE penstock::c)\n")
+        must(["cmake", "-S", in_c, "-B", in_c + "/build", "-G", "Ninja", *flags, "-DCMAKE_C_FLAGS=-fsanitize=" + sanitizers if sanitizers else "-Wno-dev"], env)
+        must(["cmake", "--build", in_c + "/build"], env)
+        first = os.path.join(data, "train", sorted(os.listdir(os.path.join(data, "train")))[0])
+        picture = os.path.join(first, sorted(os.listdir(first))[0])
+        resized = "[{Resize: {size: [32, 32]}}, {ToDtype: {dtype: float32, scale: true}}]"
+        made = must([in_c + "/build/preprocess", os.path.join(project, "job.yaml"), "train", picture],
+                    dict(env, PENSTOCK_CFG__SPLITS__TRAIN__PIPELINE=resized))
+        assert "[3, 32, 32], mean 0." in made.stdout, made.stdout
+        with open(os.path.join(in_c, "CMakeLists.txt"), "r+", encoding="utf-8") as file:
+            text = file.read().replace("COMPONENTS c)", "COMPONENTS fortran)")
+            file.seek(0)
+            file.truncate()
+            file.write(text)
+        refused = run(["cmake", "-S", in_c, "-B", in_c + "/refused", "-G", "Ninja", *flags], 60, env)
+        assert refused.returncode != 0 and "fortran" in refused.stderr, refused.stderr
 
         # The installed program, one trainer and one loader.
         if cached("PENSTOCK_MPI") == "OFF":
