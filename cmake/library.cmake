@@ -1,6 +1,6 @@
 # libpenstock: client, embedded loader, sampler, pipeline, balancer and simulator. Neither MPI nor CUDA is linked.
 set(PENSTOCK_PARTS base sampler transport decode pixels transforms job process datasets sample gpu balancer protocol report coordinator
-    loader receiver embedded client serving simulate)
+    loader receiver embedded ranks client serving simulate)
 add_library(penstock SHARED)
 foreach(part IN LISTS PENSTOCK_PARTS)
   if(TARGET penstock_${part})

@@ -15,17 +15,16 @@
 #include "launch/run_job.h"
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
-#include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
 #include "runtime/client/attach.h"
 #include "runtime/embedded/embedded.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
-#include "transport/mesh.h"
+#include "runtime/ranks/rank_endpoint.h"
+#include "runtime/ranks/rank_roles.h"
 #include "transport/mpi_component.h"
 #include "transport/node_ring.h"
-#include "transport/shm/shm.h"
 
 namespace penstock {
 namespace {
@@ -50,91 +49,6 @@ std::string own_command_line() {
   std::vector<std::string> words;
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   return shell_quoted(words);
-}
-
-// Settings that all ranks must read alike, because each acts on its own: a rank that differs would be waited for, or
-// would cut messages into other pieces than its peers expect.
-nlohmann::json common_settings(const Job& job, bool serve) {
-  return {{"command", serve ? "penstock serve" : "penstock run"},
-          {"roles.trainers", job.roles.trainers},
-          {"roles.ranks_per_replica", job.roles.ranks_per_replica},
-          {"transport", static_cast<int>(job.transport)},
-          {"mpi.max_message_bytes", job.mpi.max_message_bytes}};
-}
-
-// What decides the streams. Ranks that disagree would be found out late, or not at all: loaders do as trainers say.
-nlohmann::json stream_settings(const Job& job) {
-  nlohmann::json splits = nlohmann::json::object();
-  for (const auto& [name, split] : job.splits) splits[name] = canonical_json(resolve_split(job, name));
-  return splits;
-}
-
-// Whether these two have anything to say to each other: all talk to the coordinator, and trainers with loaders.
-bool talk(const Member& one, const Member& other) {
-  return one.rank == 0 || other.rank == 0 || one.role != other.role;
-}
-
-bool on_one_host(const std::vector<Member>& members) {
-  return std::all_of(members.begin(), members.end(),
-                     [&](const Member& member) { return member.host == members[0].host; });
-}
-
-// What all ranks find alike.
-void check_transport(const Job& job, const std::vector<Member>& members) {
-  if (job.transport == TransportChoice::inproc) {
-    throw Error(
-        ErrorKind::config,
-        "transport: inproc joins threads of one process, and there are " + std::to_string(members.size()) + " ranks",
-        "set transport: auto");
-  }
-  if (job.transport == TransportChoice::shm && !on_one_host(members)) {
-    throw Error(ErrorKind::config, "transport: shm joins ranks of one node, and the job has several",
-                "set transport: auto");
-  }
-}
-
-// Collective: every rank calls it with the same job.transport. `ring`: of this node, where it has other ranks.
-std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, const std::vector<Member>& members,
-                                        int self, std::shared_ptr<NodeRing>& ring) {
-  const Member& me = members[static_cast<size_t>(self)];
-  std::vector<PeerId> node;  // this one's, itself included
-  std::vector<PeerId> here;
-  std::vector<PeerId> elsewhere;
-  for (const Member& other : members) {
-    const bool local = other.host == me.host;
-    if (local) node.push_back(other.rank);
-    if (other.rank != self && talk(me, other)) (local ? here : elsewhere).push_back(other.rank);
-  }
-  auto mesh = std::make_unique<Mesh>();
-  std::unique_ptr<ShmEndpoint> shm;
-  if (job.transport != TransportChoice::mpi && !here.empty()) {
-    ShmOptions options;
-    options.job = session.world().job_id;
-    options.token = session.world().job_token;
-    options.self = self;
-    options.node_peers = here;
-    options.connect_timeout_ns = static_cast<Nanoseconds>(job.mpi.start_timeout_s * 1e9);
-    shm = std::make_unique<ShmEndpoint>(options);
-  }
-  // Sockets of shm tell of deaths too, but only of ranks that talk to each other.
-  if (node.size() > 1) {
-    ring = std::make_shared<NodeRing>(session.world().job_id, session.world().job_token, self, node);
-  }
-  // Everybody listens now. A rank that is alone on its node has nobody to connect to, but belongs to the barrier.
-  session.barrier();
-  if (shm) shm->connect();
-  if (ring) ring->connect();
-  if (shm) shm->wait_for_calls();  // nobody's calls are left to wait while ranks stand at the barrier
-  // Everybody has called everybody now: a rank that ends at once, its program having failed, still reaches all others.
-  session.barrier();
-  if (ring) mesh->watch_node(ring);
-  if (shm) {
-    mesh->add(std::move(shm), here);
-  } else {
-    elsewhere.insert(elsewhere.end(), here.begin(), here.end());
-  }
-  if (!elsewhere.empty()) mesh->add(session.endpoint(), elsewhere);
-  return mesh;
 }
 
 // One rank: what it is told, what it becomes, how it leaves.
@@ -176,90 +90,11 @@ class RankOfJob {
     return options;
   }
 
-  // The role of each rank, by what all of them were told; refuses ranks that read another job.
-  void take_role() {
-    nlohmann::json mine{{"common", common_settings(job_, request_.serve)},
-                        {"streams", hash128(json_text(stream_settings(job_))).hex()}};
-    if (request_.role) mine["role"] = static_cast<int>(*request_.role);
-    std::vector<RankInfo> ranks;
-    for (const MpiRankInfo& info : session_->world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
-    nlohmann::json first;
-    bool same_streams = true;
-    size_t rank = 0;
-    for (const std::string& text : session_->all_gather(json_text(mine))) {
-      const auto other = parse_json(text);
-      if (rank == 0) first = other;
-      if (other.contains("role")) ranks[rank].role = static_cast<Role>(other["role"].get<int>());
-      for (const auto& [key, value] : first["common"].items()) {
-        if (other["common"][key] != value) refuse_difference(rank, key + " differs");
-      }
-      same_streams = same_streams && other["streams"] == first["streams"];
-      ++rank;
-    }
-    if (!same_streams) refuse_other_streams();
-    met_by_all_ = true;  // every rank knows the same from here on
-    assign(ranks);
-    check_transport(job_, members_);
-    met_by_all_ = false;
-  }
-
-  void assign(const std::vector<RankInfo>& ranks) {
-    if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& one) { return one.role.has_value(); })) {
-      members_ = assign_roles(ranks, job_.roles.trainers);
-      return;
-    }
-    members_ = roles_as_said(ranks);
-    if (job_.roles.trainers_given) {
-      throw Error(
-          ErrorKind::config,
-          "roles.trainers is " + std::to_string(job_.roles.trainers) + ", and the ranks say their roles by --role",
-          "leave one of them out: roles.trainers is for nodes that are all alike");
-    }
-    if (members_[0].role != Role::trainer) refuse_order();
-  }
-
-  [[noreturn]] void refuse_difference(size_t rank, const std::string& what) {
-    met_by_all_ = true;
-    const std::vector<MpiRankInfo>& ranks = session_->world().ranks;
-    throw Error(ErrorKind::config,
-                "ranks were given different jobs: on rank " + std::to_string(rank) + " (host " + ranks[rank].host +
-                    ") and rank 0 (host " + ranks[0].host + ") " + what,
-                "make the same job file visible on every node, and give every part of the mpirun line the same command "
-                "and overrides");
-  }
-
-  // Collective: all ranks have seen that some differ.
-  [[noreturn]] void refuse_other_streams() {
-    const std::vector<std::string> texts = session_->all_gather(json_text(stream_settings(job_)));
-    size_t rank = 0;
-    while (texts[rank] == texts[0]) ++rank;
-    const auto here = parse_json(texts[rank]);
-    const auto there = parse_json(texts[0]);
-    for (const auto& [name, text] : here.items()) {
-      if (!there.contains(name)) refuse_difference(rank, "the splits differ: '" + name + "' is on the former alone");
-      const std::string difference = first_difference(text, there[name]);
-      if (!difference.empty()) refuse_difference(rank, "split '" + name + "' differs: " + difference);
-    }
-    refuse_difference(rank, "the splits differ: the latter has more of them");
-  }
-
-  // Collective, as everybody meets it.
-  [[noreturn]] void refuse_order() {
-    const std::vector<std::string> commands = session_->all_gather(own_command_line());
-    const auto part = [&](Role role) {
-      const std::vector<PeerId> ranks = ranks_with(role);
-      return "-n " + std::to_string(ranks.size()) + " --host " + hosts_with(members_, role) + " " +
-             commands[static_cast<size_t>(ranks.front())];
-    };
-    throw Error(ErrorKind::usage,
-                "rank 0 (host " + members_[0].host + ") loads, but the first trainer coordinates and must be rank 0",
-                "put the trainers first: mpirun " + part(Role::trainer) + " : " + part(Role::loader));
-  }
-
   // Roles and cores of all ranks, the same on each.
   void take_place() {
-    take_role();
-    (void)replicas_of(job_, static_cast<int>(ranks_with(Role::trainer).size()));
+    const RankRequest mine{request_.serve ? "penstock serve" : "penstock run", request_.role, own_command_line()};
+    members_ = agree_on_roles(*session_, job_, mine, met_by_all_);
+    (void)replicas_of(job_, static_cast<int>(ranks_with(members_, Role::trainer).size()));
     std::vector<CoreNeed> needs;
     size_t my_need = 0;
     for (const Member& member : members_) {
@@ -287,14 +122,12 @@ class RankOfJob {
     }
   }
 
-  Nanoseconds silence_ns() const { return static_cast<Nanoseconds>(job_.balancer.lost_after_s * 1e9); }
-
   void load(std::unique_ptr<Endpoint> endpoint) {
     LoaderOptions options = loader_options(job_);
     options.on_notice = print_notice;
     options.cpus = cpus_;
     options.gpus.loader_number = me().local_number;
-    options.silence_ns = 2 * silence_ns();
+    options.silence_ns = 2 * silence_limit_ns(job_);
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
     bool orphaned = false;
     if (parent_) {
@@ -323,45 +156,10 @@ class RankOfJob {
     std::this_thread::sleep_for(kStay);
   }
 
-  std::vector<PeerId> ranks_with(Role role) const {
-    std::vector<PeerId> ranks;
-    for (const Member& member : members_) {
-      if (member.role == role) ranks.push_back(member.rank);
-    }
-    return ranks;
-  }
-
-  // A number for each rank, equal for ranks of one node.
-  std::vector<int> node_numbers() const {
-    std::vector<int> nodes;
-    std::vector<std::string> hosts;
-    for (const Member& member : members_) {
-      const auto known = std::find(hosts.begin(), hosts.end(), member.host);
-      nodes.push_back(static_cast<int>(known - hosts.begin()));
-      if (known == hosts.end()) hosts.push_back(member.host);
-    }
-    return nodes;
-  }
-
-  ReceiverOptions settings_of_receiver(int trainers) const {
+  ReceiverOptions settings_of_receiver() const {
     ReceiverOptions options = options_for_receiver(request_, job_);
-    options.self = self_;
-    place_receiver(job_, me().number, trainers, options);
-    options.heartbeat_ns = static_cast<Nanoseconds>(job_.balancer.heartbeat_s * 1e9);
-    options.silence_ns = silence_ns();
-    for (const Member& member : members_) options.hosts.push_back(member.host);
-    options.local_replicas = me().local_trainers;
-    options.host = me().host;
-    if (self_ == options.coordinator) {
-      options.coordination = coordinator_options(job_);
-      options.coordination.loaders = ranks_with(Role::loader);
-      options.coordination.receivers = ranks_with(Role::trainer);
-      options.coordination.nodes = node_numbers();
-      if (!on_one_host(members_)) {
-        for (const Member& member : members_) options.coordination.hosts.push_back(member.host);
-      }
-      options.coordination.serving = request_.serve;
-    }
+    place_receiver_in_world(job_, members_, self_, options);
+    if (self_ == options.coordinator) options.coordination.serving = request_.serve;
     return options;
   }
 
@@ -377,9 +175,9 @@ class RankOfJob {
   }
 
   void train(std::unique_ptr<Endpoint> endpoint) {
-    const auto trainers = static_cast<int>(ranks_with(Role::trainer).size());
+    const auto trainers = static_cast<int>(ranks_with(members_, Role::trainer).size());
     trainer_ = std::make_unique<Trainer>(
-        request_, job_, settings_of_receiver(trainers), std::move(endpoint), helper_,
+        request_, job_, settings_of_receiver(), std::move(endpoint), helper_,
         "trainer " + std::to_string(me().number) + " (rank " + std::to_string(self_) + ", host " + me().host + ")");
     trainer_->watch_signals(signals_);
     if (parent_) trainer_->watch_parent_fd(parent_.get());

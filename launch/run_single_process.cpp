@@ -12,6 +12,7 @@
 #include "runtime/embedded/embedded.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/placement.h"
+#include "runtime/ranks/rank_endpoint.h"
 #include "transport/inproc/inproc.h"
 
 namespace penstock {

@@ -228,13 +228,6 @@ ReceiverOptions options_for_receiver(const RunRequest& request, const Job& job) 
   return options;
 }
 
-void place_receiver(const Job& job, int trainer, int trainers, ReceiverOptions& options) {
-  options.trainer = trainer;
-  options.replica = trainer / job.roles.ranks_per_replica;
-  options.num_replicas = replicas_of(job, trainers);
-  options.counted = trainer % job.roles.ranks_per_replica == 0;
-}
-
 int free_tcp_port() {
   const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

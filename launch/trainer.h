@@ -85,9 +85,6 @@ std::string receiver_socket_name(const std::string& job_id, int trainer);
 
 // What both kinds of job give a receiver: the job's settings and the request's.
 ReceiverOptions options_for_receiver(const RunRequest& request, const Job& job);
-// Which replica the trainer belongs to: with roles.ranks_per_replica several consecutive ones get the same data.
-void place_receiver(const Job& job, int trainer, int trainers, ReceiverOptions& options);
-
 // A TCP port that is free now, for MASTER_PORT: torch's store binds it a moment later.
 int free_tcp_port();
 

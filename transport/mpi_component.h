@@ -2,12 +2,14 @@
 // the project links MPI or sees mpi.h, so one build of everything else serves machines with and without it.
 //
 //   std::unique_ptr<MpiSession> session = start_mpi(options);   // loads it; MPI_Init_thread in a thread of its own
+//   // or, of a program that is an MPI rank itself: options.communicator = MPI_Comm_c2f(comm)
 //   session->world();                                    // ranks, hosts
 //   std::unique_ptr<Endpoint> end = session->endpoint();
 //   session->finish(all_alive, timeout_ns);              // flush, barrier, MPI_Finalize; or, after a loss, none
 //
 // Thread level: all MPI calls, Init to Finalize, are made by one progress thread, so MPI_THREAD_FUNNELED is enough; it
-// is asked for and what is provided is checked. The thread backs off when nothing moves, so a waiting rank burns no
+// is asked for and what is provided is checked. Beside a program that calls MPI itself it has to be
+// MPI_THREAD_MULTIPLE, which is the program's to ask for. The thread backs off when nothing moves, so a waiting rank burns no
 // core.
 // Ownership: the session owns the thread; endpoints share it and may be destroyed before finish(). Memory of chunk
 // buffers that were sent must stay until finish() returned, or the process ends: sends under way read from it.
@@ -45,6 +47,8 @@ struct MpiWorldInfo {
 struct MpiOptions {
   int64_t max_message_bytes = int64_t{16} << 20;  // larger payloads are cut; must be the same at every rank
   double start_timeout_s = 300;                   // longest wait for the other ranks in MPI_Init
+  // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
+  std::optional<int> communicator;
 };
 
 class MpiSession {
@@ -54,8 +58,11 @@ class MpiSession {
   // What `mine` is at every rank, in rank order; collective, before the first endpoint() only.
   virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
   virtual void barrier() = 0;  // likewise
+  // Likewise: the communicator (a Fortran handle) of the ranks that say `in`, in their order; the others get that of
+  // MPI_COMM_NULL. The caller's to free.
+  virtual int communicator_of(bool in) = 0;
   virtual std::unique_ptr<Endpoint> endpoint() = 0;
-  // True when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false nothing
+  // True when MPI_Finalize ran, or, with a communicator of the program's, all ranks have come to the end. Collective among the ranks that call it with all_alive; with all_alive = false nothing
   // is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
 };
@@ -67,7 +74,7 @@ struct MpiAbout {
 };
 
 // The component's symbols, found by name. The number in a name counts the layouts of Endpoint and what it hands over.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_4";
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_5";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::optional<Error>* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);

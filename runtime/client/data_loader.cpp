@@ -61,7 +61,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
                        wanted_finish(variants.shared().finish(), resolved_.split.channels_last, asked_));
   }
   int ranks_per_replica() const { return connection_.job.roles.ranks_per_replica; }
-  bool embedded() const { return connection_.world != nullptr; }
+  bool embedded() const { return connection_.origin == ReceiverOrigin::embedded; }
   bool training() const { return resolved_.split.mode == Mode::train; }
 
   // An empty batch at the end.
@@ -76,7 +76,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   std::string report() {
     std::vector<std::string> ranks{session_->stats()};
-    if (connection_.world) ranks.push_back(connection_.world->loader_report());
+    if (embedded()) ranks.push_back(connection_.host->loader_report());
     return json_text_replacing(merge_reports(ranks));
   }
 
@@ -90,7 +90,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session.hold = connection_.job.trainer.hold;
     session.server = server_name(connection_.origin);
     session.timeout_ns = static_cast<Nanoseconds>(connection_.job.trainer.timeout_s * 1e9);
-    if (connection_.world) session.problem = [world = connection_.world.get()] { return world->problem(); };
+    if (connection_.host) session.problem = [host = connection_.host.get()] { return host->problem(); };
     session.on_warning = options.on_warning;
     session.while_waiting = options.while_waiting;
     return session;
@@ -107,12 +107,12 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     } catch (const Error&) {
       throw;
     } catch (...) {  // interrupted by while_waiting
-      if (connection_.world) EmbeddedWorld::leave(std::move(connection_.world));
+      if (connection_.host) ReceiverHost::leave(std::move(connection_.host));
       throw;
     }
   }
 
-  ReceiverConnection connection_;  // outlives the session, which asks the world why it ended
+  ReceiverConnection connection_;  // outlives the session, which asks the host why it ended
   ResolvedSplit resolved_;
   ClientOpen asked_;
   std::optional<ClientSession> session_;

@@ -80,6 +80,7 @@ struct Cursor {
 
 class DataLoaderImpl;
 class Finisher;
+class ReceiverHost;
 struct BatchState;
 
 // An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
@@ -136,6 +137,8 @@ struct DataLoaderOptions {
   // `end` may wait for threads that load (embedded), even until a folder has been listed; what they wait for must not
   // be held meanwhile, as Python's GIL would be. Unset: it is called there and then.
   std::function<void(const std::function<void()>& end)> ending;
+  // Of a rank that joined a job (bindings/mpi/join.h, which sets it); else nothing.
+  std::shared_ptr<ReceiverHost> receiver;
 };
 
 // One iteration over a split, batch by batch. The iteration ends when its last copy is gone.

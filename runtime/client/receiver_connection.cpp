@@ -73,6 +73,14 @@ ReceiverConnection connect_run(const std::string& receiver, const JobMaker& read
 
 ReceiverConnection connect_receiver(const JobMaker& read, const DataLoaderOptions& options) {
   check_switches();
+  if (options.receiver) {
+    ReceiverConnection connection;
+    connection.origin = ReceiverOrigin::joined;
+    connection.job = read(options.overrides);
+    connection.host = options.receiver;
+    connection.socket = PacketSocket(connection.host->connect());
+    return connection;
+  }
   if (const std::string receiver = environment_value("PENSTOCK_RECEIVER"); !receiver.empty())
     return connect_run(receiver, read, options);
   ReceiverConnection connection;
@@ -90,9 +98,9 @@ ReceiverConnection connect_receiver(const JobMaker& read, const DataLoaderOption
 }
 
 void load_here(ReceiverConnection& connection, const DataLoaderOptions& options) {
-  connection.world =
+  connection.host =
       EmbeddedWorld::shared(connection.job, embedded_place(connection.job, options, current_environment()));
-  connection.socket = PacketSocket(connection.world->connect());
+  connection.socket = PacketSocket(connection.host->connect());
 }
 
 std::string unused_server(const Job& job, const DataLoaderOptions& options) {
@@ -109,7 +117,7 @@ std::string unused_server(const Job& job, const DataLoaderOptions& options) {
 }
 
 std::string server_name(ReceiverOrigin origin) {
-  if (origin == ReceiverOrigin::embedded) return {};
+  if (origin == ReceiverOrigin::embedded || origin == ReceiverOrigin::joined) return {};
   return origin == ReceiverOrigin::attached ? "`penstock serve`" : "`penstock run`";
 }
 

@@ -6,6 +6,7 @@
 //   if (connection.origin == ReceiverOrigin::embedded) load_here(connection, options);
 //   ClientSession session(std::move(connection.socket), …);
 //
+//   options.receiver                                      joined     the program is an MPI rank (ranks/joined_rank.h)
 //   PENSTOCK_RECEIVER is set (`penstock run` started it)  run        that socket, with PENSTOCK_TOKEN
 //   options.attach, or PENSTOCK_ATTACH=1                  attached   a `penstock serve` of this job (attach.h)
 //   otherwise                                             embedded   loader and receiver in threads of this process
@@ -29,13 +30,13 @@
 namespace penstock {
 
 // Where the receiver comes from.
-enum class ReceiverOrigin { run, attached, embedded };
+enum class ReceiverOrigin { joined, run, attached, embedded };
 
 struct ReceiverConnection {
   ReceiverOrigin origin = ReceiverOrigin::embedded;
   Job job;
-  PacketSocket socket;                   // connected; of an embedded world from load_here() on
-  std::shared_ptr<EmbeddedWorld> world;  // embedded only
+  PacketSocket socket;                 // connected; of an embedded world from load_here() on
+  std::shared_ptr<ReceiverHost> host;  // where the receiver is in this process
 };
 
 // The job with these overrides, from wherever it comes.

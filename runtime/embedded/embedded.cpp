@@ -112,9 +112,9 @@ EmbeddedWorld::~EmbeddedWorld() {
   // After fork() the child has this object but not its threads: joining them would wait for ever.
   if (::getpid() != owner_) (void)impl_.release();
 }
-void EmbeddedWorld::leave(std::shared_ptr<EmbeddedWorld> world) {
+void ReceiverHost::leave(std::shared_ptr<ReceiverHost> host) {
   const SignalsBlocked blocked;
-  std::thread([world = std::move(world)]() mutable { world.reset(); }).detach();
+  std::thread([host = std::move(host)]() mutable { host.reset(); }).detach();
 }
 UniqueFd EmbeddedWorld::connect() {
   return impl_->connect();

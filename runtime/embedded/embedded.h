@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/memory.h"
+#include "runtime/embedded/receiver_host.h"
 #include "runtime/job/job.h"
 #include "runtime/receiver/receiver.h"
 
@@ -32,20 +33,16 @@ CoordinatorOptions coordinator_options(const Job& job);
 // is added cannot be forgotten.
 std::string world_settings(const Job& job, const EmbeddedOptions& options);
 
-class EmbeddedWorld {
+class EmbeddedWorld final : public ReceiverHost {
  public:
   EmbeddedWorld(const Job& job, const EmbeddedOptions& options);
-  ~EmbeddedWorld();
+  ~EmbeddedWorld() override;
 
   static std::shared_ptr<EmbeddedWorld> shared(const Job& job, const EmbeddedOptions& options);
 
-  // Ends the world in a thread of its own, where nobody can wait until a large folder has been listed.
-  static void leave(std::shared_ptr<EmbeddedWorld> world);
-
-  UniqueFd connect();
-  // What ended a thread, if one ended badly; else empty.
-  std::string problem() const;
-  std::string loader_report() const;  // so far; from any thread
+  UniqueFd connect() override;
+  std::string problem() const override;
+  std::string loader_report() const override;  // so far; from any thread
 
  private:
   class Impl;

@@ -53,6 +53,7 @@ class Session final : public MpiSession {
   const MpiWorldInfo& world() const override { return progress_->world(); }
   std::vector<std::string> all_gather(const std::string& mine) override { return progress_->all_gather(mine); }
   void barrier() override { progress_->barrier(); }
+  int communicator_of(bool in) override { return progress_->communicator_of(in); }
   std::unique_ptr<Endpoint> endpoint() override { return std::make_unique<MpiEndpoint>(progress_); }
   bool finish(bool all_alive, Nanoseconds timeout_ns) override { return progress_->finish(all_alive, timeout_ns); }
 
@@ -63,7 +64,7 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace penstock::mpi
 
-extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_4(
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_5(
     const penstock::MpiOptions* options, std::optional<penstock::Error>* error) {
   try {
     return new penstock::mpi::Session(*options);

@@ -43,7 +43,8 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
   return progress;
 }
 
-Progress::Progress(const MpiOptions& options) : max_message_bytes_(options.max_message_bytes) {
+Progress::Progress(const MpiOptions& options)
+    : max_message_bytes_(options.max_message_bytes), programs_communicator_(options.communicator) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -82,7 +83,41 @@ Progress::~Progress() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Progress::initialise() {
+// The program started MPI, and calls it while this thread does.
+void Progress::take_communicator(int handle) {
+  int running = 0;
+  PENSTOCK_MPI_CALL(MPI_Initialized(&running));
+  if (running == 0) {
+    throw Error(ErrorKind::usage, "join: MPI has not been started",
+                "call MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) before it");
+  }
+  int provided = MPI_THREAD_SINGLE;
+  PENSTOCK_MPI_CALL(MPI_Query_thread(&provided));
+  if (provided != MPI_THREAD_MULTIPLE) {
+    const char* const name = provided == MPI_THREAD_SINGLE     ? "MPI_THREAD_SINGLE"
+                             : provided == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED"
+                                                               : "MPI_THREAD_SERIALIZED";
+    throw Error(
+        ErrorKind::usage,
+        std::string("join: MPI runs with ") + name +
+            ", and penstock's thread calls it beside the program's: that needs MPI_THREAD_MULTIPLE",
+        "start it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) and check what that provides (mpi4py: the "
+        "default of mpi4py.rc.thread_level)");
+  }
+  MPI_Comm const programs = MPI_Comm_f2c(handle);
+  if (programs == MPI_COMM_NULL) {
+    throw Error(ErrorKind::usage, "join: the communicator is MPI_COMM_NULL",
+                "only ranks that belong to the communicator join");
+  }
+  int between_groups = 0;
+  PENSTOCK_MPI_CALL(MPI_Comm_test_inter(programs, &between_groups));
+  if (between_groups != 0) {
+    throw Error(ErrorKind::usage, "join: the communicator joins two groups", "merge it: MPI_Intercomm_merge");
+  }
+  PENSTOCK_MPI_CALL(MPI_Comm_dup(programs, &comm_));
+}
+
+void Progress::start_mpi() {
   int provided = MPI_THREAD_SINGLE;
   const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
   if (code != MPI_SUCCESS) throw Error(ErrorKind::runtime, "MPI_Init_thread failed", "run under mpirun");
@@ -92,6 +127,14 @@ void Progress::initialise() {
   }
   PENSTOCK_MPI_CALL(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   PENSTOCK_MPI_CALL(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
+}
+
+void Progress::initialise() {
+  if (programs_communicator_) {
+    take_communicator(*programs_communicator_);
+  } else {
+    start_mpi();
+  }
   PENSTOCK_MPI_CALL(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
   PENSTOCK_MPI_CALL(MPI_Comm_set_name(comm_, "penstock"));
   PENSTOCK_MPI_CALL(MPI_Comm_rank(comm_, &world_.rank));
@@ -136,7 +179,7 @@ void Progress::initialise() {
   world_.job_id.assign(secret, 12);
   world_.job_token.assign(secret + 12, 64);
   ulfm_ = FaultTolerance::find();
-  if (!ulfm_.there()) outlive_peers();
+  if (!ulfm_.there() && !programs_communicator_) outlive_peers();
 }
 
 void Progress::loop() {
@@ -505,13 +548,21 @@ void Progress::barrier() {
   call_in_thread([this] { PENSTOCK_MPI_CALL(MPI_Barrier(comm_)); });
 }
 
+int Progress::communicator_of(bool in) {
+  const auto found = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
+  call_in_thread([this, found, in] {
+    PENSTOCK_MPI_CALL(MPI_Comm_split(comm_, in ? 0 : MPI_UNDEFINED, world_.rank, found.get()));
+  });
+  return MPI_Comm_c2f(*found);
+}
+
 bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
   if (!all_alive) return false;
   if (!flush(timeout_ns)) return false;
   std::packaged_task<void()> task([this] {
     PENSTOCK_MPI_CALL(MPI_Barrier(comm_));
     PENSTOCK_MPI_CALL(MPI_Comm_free(&comm_));
-    PENSTOCK_MPI_CALL(MPI_Finalize());
+    if (!programs_communicator_) PENSTOCK_MPI_CALL(MPI_Finalize());
     finalised_ = true;
   });
   auto finished = task.get_future();

@@ -31,6 +31,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -56,6 +57,7 @@ class Progress {
   const MpiWorldInfo& world() const noexcept { return world_; }
   std::vector<std::string> all_gather(const std::string& mine);
   void barrier();
+  int communicator_of(bool in);
   bool finish(bool all_alive, Nanoseconds timeout_ns);
 
   // The endpoint's side.
@@ -96,6 +98,8 @@ class Progress {
   explicit Progress(const MpiOptions& options);
   void run();
   void initialise();
+  void start_mpi();
+  void take_communicator(int handle);
   void loop();
   void set_aside();
   bool succeeds(PeerId peer, int code, const char* call);
@@ -115,6 +119,7 @@ class Progress {
 
   MpiWorldInfo world_;
   const int64_t max_message_bytes_;
+  const std::optional<int> programs_communicator_;
   MPI_Comm comm_ = MPI_COMM_NULL;  // our own duplicate, with MPI_ERRORS_RETURN
   std::promise<void> started_;
   std::thread thread_;
