@@ -24,6 +24,11 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
 # Include paths stay rooted as in the repository: #include "runtime/client/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
   bindings/c/penstock.h
+  bindings/mpi/join.h
+  runtime/base/memory.h
+  runtime/embedded/receiver_host.h
+  runtime/process/placement.h
+  runtime/ranks/joined_rank.h
   runtime/pixels/finish.h
   runtime/base/arithmetic.h
   runtime/base/error.h

@@ -18,7 +18,7 @@ if [[ "${1:-}" == --tests ]]; then
   # libsimgrid: what the planner's network is compared with. iproute2: the tests over several nodes make them of network namespaces. shellcheck and PyYAML read what
   # `penstock launch --slurm` and `--k8s` write.
   packages+=(doctest-dev libsimgrid-dev iproute2 shellcheck python3 python3-yaml python3-dev python3-venv python3-numpy python3-pil python3-torch
-    python3-torchvision python3-xxhash clang clang-format)
+    python3-torchvision python3-xxhash python3-mpi4py clang clang-format)
 fi
 
 missing=()

@@ -30,6 +30,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/error.h"
 #include "runtime/client/data_loader.h"
 #include "runtime/ranks/joined_rank.h"
 
@@ -68,6 +69,12 @@ class Rank {
 };
 
 inline Rank join(MPI_Comm communicator, const std::string& job_file, const JoinOptions& options = {}) {
+  int running = 0;
+  MPI_Initialized(&running);  // of the few calls that may come before
+  if (running == 0) {
+    throw Error(ErrorKind::usage, "join: MPI has not been started",
+                "call MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) before it");
+  }
   return Rank(std::make_shared<JoinedRank>(MPI_Comm_c2f(communicator), job_file, options));
 }
 

@@ -94,5 +94,6 @@ void register_finishing(nanobind::module_& module);
 void register_samplers(nanobind::module_& module);
 void register_preprocessor(nanobind::module_& module);
 void register_planning(nanobind::module_& module);
+void register_joined(nanobind::module_& module);
 
 }  // namespace penstock::python

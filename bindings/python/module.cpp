@@ -42,6 +42,7 @@ NB_MODULE(_penstock, module) {
   nb::register_exception_translator(&translate);
   penstock::python::register_batch(module);
   penstock::python::register_finishing(module);
+  penstock::python::register_joined(module);  // before what takes one
   penstock::python::register_loader(module);
   penstock::python::register_samplers(module);
   penstock::python::register_preprocessor(module);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+from jobs import mpirun_words
 from leftovers import no_leftovers, run
 
 BUILD = os.environ["PENSTOCK_BUILD"]
@@ -62,12 +63,17 @@ def main():
 
         headers = sorted(os.path.relpath(os.path.join(folder, name), os.path.join(moved, "include"))
                          for folder, _, names in os.walk(os.path.join(moved, "include")) for name in names)
-        assert headers == ["penstock/bindings/c/penstock.h", "penstock/runtime/base/arithmetic.h", "penstock/runtime/base/error.h",
-                           "penstock/runtime/base/fields.h", "penstock/runtime/client/data_loader.h",
-                           "penstock/runtime/pixels/finish.h", "penstock/runtime/serving/preprocessor.h"], headers
-        # Each needs nothing but the others that are installed.
+        assert headers == ["penstock/" + header for header in (
+            "bindings/c/penstock.h", "bindings/mpi/join.h", "runtime/base/arithmetic.h", "runtime/base/error.h", "runtime/base/fields.h",
+            "runtime/base/memory.h", "runtime/client/data_loader.h", "runtime/embedded/receiver_host.h", "runtime/pixels/finish.h",
+            "runtime/process/placement.h", "runtime/ranks/joined_rank.h", "runtime/serving/preprocessor.h")], headers
+        # Each needs nothing but the others that are installed, and MPI's.
+        with_mpi = cached("PENSTOCK_MPI") != "OFF"
+        flags_of_mpi = subprocess.run(["mpicc", "--showme:compile"], capture_output=True, text=True).stdout.split() if with_mpi else []
         for header in headers:
-            must([cached("CMAKE_CXX_COMPILER"), "-std=c++20", "-fsyntax-only", "-x", "c++", "-I",
+            if "/mpi/" in header and not with_mpi:
+                continue
+            must([cached("CMAKE_CXX_COMPILER"), "-std=c++20", *flags_of_mpi, "-fsyntax-only", "-x", "c++", "-I",
                   os.path.join(moved, "include", "penstock"), os.path.join(moved, "include", header)], env)
 
         # Python workers run the script that was installed with the program.
@@ -130,9 +136,21 @@ def main():
         assert refused.returncode != 0 and "fortran" in refused.stderr, refused.stderr
 
         # The installed program, one trainer and one loader.
-        if cached("PENSTOCK_MPI") == "OFF":
+        if not with_mpi:
             print("built without MPI: the rank under mpirun is left out")
             return 0
+        # A program that is an MPI rank itself.
+        in_mpi = os.path.join(top, "in_mpi")
+        os.makedirs(in_mpi)
+        shutil.copy(os.path.join(SOURCE, "examples", "mpi_sgd.cpp"), in_mpi)
+        with open(os.path.join(in_mpi, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+            file.write("cmake_minimum_required(VERSION 3.22)\nproject(in_mpi LANGUAGES C CXX)\nfind_package(penstock REQUIRED COMPONENTS mpi)\n"
+                       "add_executable(mpi_sgd mpi_sgd.cpp)\ntarget_link_libraries(mpi_sgd PRIVATE penstock::mpi)\n")
+        must(["cmake", "-S", in_mpi, "-B", in_mpi + "/build", "-G", "Ninja", *flags], env)
+        must(["cmake", "--build", in_mpi + "/build"], env)
+        joined = must([*mpirun_words(2), in_mpi + "/build/mpi_sgd", os.path.join(project, "job.yaml"), "roles.trainers=1",
+                       "splits.train.batch_size=8"], env)
+        assert joined.stdout.count("loss") == 3, joined.stdout
         launched = must([penstock, "launch", "--run", "--json", "--quiet", "-n", "2", os.path.join(project, "job.yaml"),
                          "roles.trainers=1", "splits.train.batch_size=8"], env)
         assert '"images":24' in launched.stdout.replace(" ", ""), launched.stdout

@@ -85,12 +85,6 @@ Progress::~Progress() {
 
 // The program started MPI, and calls it while this thread does.
 void Progress::take_communicator(int handle) {
-  int running = 0;
-  PENSTOCK_MPI_CALL(MPI_Initialized(&running));
-  if (running == 0) {
-    throw Error(ErrorKind::usage, "join: MPI has not been started",
-                "call MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) before it");
-  }
   int provided = MPI_THREAD_SINGLE;
   PENSTOCK_MPI_CALL(MPI_Query_thread(&provided));
   if (provided != MPI_THREAD_MULTIPLE) {

@@ -1,0 +1,110 @@
+"""Programs that are MPI ranks themselves, with mpi4py: some of their ranks load, the others train.
+
+    from mpi4py import MPI
+    import penstock.mpi
+
+    with penstock.mpi.join(MPI.COMM_WORLD, "job.yaml") as rank:        # collective
+        if rank.loads:
+            rank.serve()                                               # until the trainers have left
+        else:
+            train = rank.DataLoader(split="train")
+            for images, labels in train:
+                ...
+                rank.trainers.Allreduce(MPI.IN_PLACE, gradients)
+
+Who loads: on each node the local ranks from the job's roles.trainers on; or `role` says it, on all ranks. Rank 0 trains. Streams and
+hashes are those of `penstock run`, and of a DataLoader alone. There is no recovery: a rank that dies ends the job.
+The library's thread calls MPI beside the program's, so MPI must run with MPI_THREAD_MULTIPLE, which is mpi4py's default. Its MPI must
+be the one that penstock's MPI component was built on. Start the program as `mpirun … python -m mpi4py train.py`: an exception then ends
+all ranks, where others would wait in MPI for ever. Importing this module imports mpi4py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from mpi4py import MPI
+
+from . import _job, _penstock
+from .data_loader import DataLoader
+from .errors import UsageError
+
+__all__ = ["Rank", "join"]
+
+
+class _JoinedLoader(DataLoader):
+    def __init__(self, native: Any, job: str, split: Optional[str], **options: Any) -> None:
+        self._joined = native
+        super().__init__(job, split, **options)
+
+    def _open(self, raw: bool) -> Any:
+        return _penstock.Loader(self._job, raw_images=raw, gpu_images=raw, receiver=self._joined, **self._options)
+
+
+class Rank:
+    """This process's part of the job; what join() gives. Leaves at the end of a `with`: badly, where that was left by an exception."""
+
+    def __init__(self, native: Any, job: str, overrides: list) -> None:
+        self._native = native
+        self._job = job
+        self._overrides = overrides
+        self._left = False
+        self.trainers = MPI.Comm.f2py(native.communicator)  #: the trainers' communicator; MPI.COMM_NULL on loaders
+        self.report: Optional[dict] = None  #: trainer 0's, after leave(): the job's report
+
+    @property
+    def loads(self) -> bool:
+        """Whether this rank loads, and calls serve(); else it trains, and makes DataLoaders."""
+        return self._native.loads
+
+    @property
+    def number(self) -> int:
+        """Trainer 0, 1, …, or loader 0, 1, …"""
+        return self._native.number
+
+    @property
+    def num_trainers(self) -> int:
+        return self._native.trainers
+
+    def DataLoader(self, split: Optional[str] = None, **options: Any) -> DataLoader:
+        """As penstock.DataLoader(job, split, …), fed by the ranks that load."""
+        if self.loads:
+            raise UsageError("this rank loads; only trainers have DataLoaders", "call serve() here")
+        more = _job.words_of(options.pop("overrides", ()))
+        return _JoinedLoader(self._native, self._job, split, overrides=[*self._overrides, *more], **options)
+
+    def serve(self) -> None:
+        """A loader's work, until the trainers have left."""
+        self._left = True
+        self._native.serve()
+
+    def leave(self, well: bool = True) -> None:
+        """A trainer's end, collective among them. `well=False`: the program could not do what it wanted to, and the job ends badly."""
+        if self._left:
+            return
+        self._left = True
+        report = self._native.leave(well)
+        self.report = json.loads(report) if report else None
+        if self.trainers != MPI.COMM_NULL:
+            self.trainers.Free()
+
+    def __enter__(self) -> "Rank":
+        return self
+
+    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
+        if not self._left and not self.loads:
+            self.leave(well=kind is None)
+
+
+def join(comm: MPI.Comm, job: Union[str, os.PathLike], role: Optional[str] = None,
+         overrides: Union[str, Sequence[str], Mapping[str, Any]] = ()) -> Rank:
+    """Takes part in the job with all ranks of `comm`. `role`: "trainer" or "loader", on every rank or on none; `overrides`: keys of the job,
+    the same on every rank.
+
+    UsageError without MPI_THREAD_MULTIPLE, and for a communicator without a loader; ConfigError where ranks read different jobs.
+    """
+    lines = _job.words_of(overrides)
+    path = os.fspath(job)
+    return Rank(_penstock.join(comm.py2f(), path, lines, role), path, lines)

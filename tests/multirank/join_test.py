@@ -1,0 +1,92 @@
+"""Programs that are MPI ranks themselves (bindings/mpi, penstock.mpi, examples/mpi_sgd): the same losses and hashes as embedded and as
+under `penstock run`, part of a program's ranks, one job after the other; what is refused; and how a job ends whose rank dies."""
+
+import os
+import sys
+import tempfile
+
+from jobs import BUILD, demo_photos, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
+from leftovers import no_leftovers, run
+
+skip_without_mpirun()
+PROBE = os.path.join(BUILD, "tests", "multirank", "join_probe")
+SGD = os.path.join(BUILD, "mpi_sgd")
+work = tempfile.TemporaryDirectory(prefix="join_test-")
+JOB = write_job(work.name, demo_photos())
+SCRIPT = os.path.join(work.name, "program.py")
+PROGRAM = '''\
+import sys
+from mpi4py import MPI
+import penstock, penstock.mpi
+with penstock.mpi.join(MPI.COMM_WORLD, sys.argv[1], overrides=sys.argv[2:]) as rank:
+    if rank.loads:
+        rank.serve()
+    else:
+        for split in ("train", "val"):
+            for images, labels in rank.DataLoader(split):
+                assert rank.trainers.allreduce(1) == rank.num_trainers
+        assert rank.trainers.Get_rank() == rank.number
+        if "seed=13" in sys.argv and rank.number == 1:
+            raise ValueError("unlucky")
+if rank.report:
+    for name, split in sorted(rank.report["splits"].items()):
+        print(name, split["order_hash"], split["pixel_hash"])
+'''
+
+
+with open(SCRIPT, "w") as file:
+    file.write(PROGRAM)
+
+
+def under_mpirun(ranks, *words, code=0, limit_s=60, mca=()):
+    with no_leftovers() as env:
+        done = run([*mpirun_words(ranks, mca), *words], limit_s, env=env)
+    assert (done.returncode != 0) if code is None else done.returncode == code, (words, done)
+    return done.stdout
+
+
+def test_gradients_reduced_by_mpi_are_those_of_an_embedded_program():
+    embedded = under_mpirun(2, SGD, "--embedded", "--epochs=2", JOB)
+    assert len(embedded.splitlines()) == 6 and len(set(embedded.splitlines())) == 6, embedded
+    assert under_mpirun(4, SGD, "--epochs=2", JOB) == embedded
+    assert under_mpirun(3, SGD, "--epochs=2", JOB, "transport=mpi") == embedded
+
+
+def test_hashes_are_those_of_penstock_run():
+    with no_leftovers() as env:
+        wanted = run_job(JOB, ranks=3, env=env).hashes()
+    said = under_mpirun(4, sys.executable, "-m", "mpi4py", SCRIPT, JOB)
+    assert {line.split()[0]: tuple(line.split()[1:]) for line in said.splitlines()} == wanted, said
+    said = under_mpirun(4, sys.executable, "-m", "mpi4py", SCRIPT, JOB, "seed=13", code=None, limit_s=90)
+    assert "val" not in said, said
+
+
+def test_some_of_the_programs_ranks_and_one_job_after_the_other():
+    said = under_mpirun(5, PROBE, "subset", JOB).splitlines()
+    first, second = (next(line for line in said if line.startswith(title)).split(" ", 1)[1] for title in ("first", "second"))
+    assert first == second and first.startswith("2 trainers "), said
+    assert "5 ranks at the end" in said, said
+
+
+def test_what_is_refused():
+    for ranks, mode, why in ((1, "before_init", "MPI has not been started"), (2, "serialized", "MPI_THREAD_SERIALIZED"),
+                             (1, "null", "MPI_COMM_NULL"), (1, "alone", "the communicator has one rank"),
+                             (2, "all", "all 2 ranks would train"), (3, "other_job", "seed: ")):
+        said = under_mpirun(ranks, PROBE, mode, JOB, code=0 if mode == "before_init" else None)
+        assert why in said, (mode, said)
+    said = under_mpirun(3, PROBE, "wrong_calls", JOB)
+    assert "trainer: serve(): this rank trains" in said and "loader: leave(): this rank loads" in said, said
+
+
+def test_batches_outlive_the_job():
+    said = under_mpirun(3, PROBE, "batch_after_leave", JOB)
+    assert said.count("again: leave(): this rank has left") == 2 and said.count("after leave: ") == 2, said
+
+
+def test_a_rank_that_ends_badly_ends_the_job():
+    for mode in ("throws", "kill"):
+        under_mpirun(4, PROBE, mode, JOB, code=None, limit_s=90)
+
+
+if __name__ == "__main__":
+    run_tests(globals())
