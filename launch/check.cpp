@@ -286,7 +286,7 @@ class JobCheck {
   // As a loader will find it.
   void look_for_gpus() {
     if (const std::string text = gpu_keys_without_effect(job_); !text.empty()) std::printf("GPUs: %s\n", text.c_str());
-    if (job_.loader.executor == ExecutorKind::cpu) return;
+    if (executor_of(job_) == ExecutorKind::cpu) return;
     try {
       for (const auto& gpu : open_gpus(loader_.gpus)) std::printf("GPU: %s\n", gpu->info().name.c_str());
     } catch (const Error& error) {

@@ -232,6 +232,8 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
   std::printf("order_hash %s\npixel_hash %s\n", inspector.hash().order.hex().c_str(),
               inspector.hash().pixel.hex().c_str());
   if (arithmetic_of(split.arithmetic) == Arithmetic::fast) std::printf("%s\n", kFastPromise);
+  if (arithmetic_of(split.arithmetic) == Arithmetic::opencv)
+    std::printf("arithmetic opencv, color %s\n", split.color.c_str());
   return 0;
 }
 

@@ -11,10 +11,11 @@ std::string progress_line(const ReceiverFigures& figures, double images_per_s, d
   char text[256];
   const double waiting = figures.elapsed_s > 0 ? 100 * figures.wait_s / figures.elapsed_s : 0;
   const auto eta = static_cast<long>(epoch_eta_s + 0.5);
-  const char* const arithmetic = figures.arithmetic == Arithmetic::fast ? " (arithmetic fast)" : "";
+  const std::string arithmetic =
+      figures.arithmetic == Arithmetic::exact ? "" : std::string(" (arithmetic ") + name_of(figures.arithmetic) + ")";
   std::snprintf(text, sizeof text,
                 "%s%s epoch %lld: step %lld of %lld, %.0f images/s, waiting %.0f %%, ETA of the epoch %ld:%02ld",
-                figures.split.c_str(), arithmetic, static_cast<long long>(figures.epoch),
+                figures.split.c_str(), arithmetic.c_str(), static_cast<long long>(figures.epoch),
                 static_cast<long long>(figures.step), static_cast<long long>(figures.steps), images_per_s, waiting,
                 eta / 60, eta % 60);
   return text;

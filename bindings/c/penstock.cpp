@@ -64,7 +64,15 @@ penstock_options complete(const penstock_options* given) {
 // A GPU's part: images come as bytes from the preprocessor, and are finished there.
 struct OnGpu {
   explicit OnGpu(const penstock::Preprocessor& preprocess, int number)
-      : finisher(penstock::open_trainers_gpu(number), preprocess.finisher()) {}
+      : finisher(opened(number), preprocess.finisher()) {}
+
+  static std::unique_ptr<penstock::Gpu> opened(int number) {
+    try {
+      return penstock::open_trainers_gpu(number);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.message(), "say gpu = -1 for output in host memory");
+    }
+  }
 
   std::mutex mutex;  // one call at a time
   penstock::GpuFinisher finisher;

@@ -88,7 +88,7 @@ typedef struct penstock_status {
   char reason[252]; /* why not; empty where it is */
 } penstock_status;
 
-/* Opens the pipeline of a job's split; its data set is not looked at. `options` may be NULL. */
+/* Opens the pipeline of a job's split. Its data set is not looked at, but the job has to name one: any folder does. `options` may be NULL. */
 penstock_result penstock_open(const char* job_file, const char* split, const penstock_options* options,
                               penstock_pipeline** pipeline);
 /* The same of a job file's text. `name` stands in messages. */

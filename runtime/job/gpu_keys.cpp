@@ -5,6 +5,11 @@
 
 namespace penstock {
 
+ExecutorKind executor_of(const Job& job) {
+  const bool left = arithmetic_of(job.arithmetic) == Arithmetic::opencv || job.color != "rgb";
+  return left ? ExecutorKind::cpu : job.loader.executor;
+}
+
 std::string gpu_keys_without_effect(const Job& job) {
   const LoaderSpec usual;
   if (job.loader.executor != ExecutorKind::cpu) {

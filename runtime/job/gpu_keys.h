@@ -14,4 +14,7 @@ namespace penstock {
 
 std::string gpu_keys_without_effect(const Job& job);
 
+// Who makes samples: loader.executor, or the CPU where GPUs would leave it all of them (arithmetic: opencv, color: bgr).
+ExecutorKind executor_of(const Job& job);
+
 }  // namespace penstock

@@ -19,6 +19,7 @@
 #include "runtime/base/host_name.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/switches.h"
+#include "runtime/job/gpu_keys.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/leases_in_transit.h"
 #include "runtime/loader/loader_splits.h"
@@ -471,7 +472,7 @@ LoaderOptions loader_options(const Job& job) {
       job.loader.chunk_buffers > 0 ? job.loader.chunk_buffers : usual_chunk_buffers(job.loader.threads);
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
-  options.executor = job.loader.executor;
+  options.executor = executor_of(job);
   options.cpu_fraction = job.loader.cpu_fraction;
   options.gpus.count = job.loader.gpus;
   options.in_flight_batches.memory_bytes = static_cast<int64_t>(job.loader.gpu_memory_mb * 1048576.0);

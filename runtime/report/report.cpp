@@ -431,6 +431,7 @@ std::string report_text(const json& report) {
     text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
     text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
     if (split["arithmetic"] == name_of(Arithmetic::fast)) text += std::string("  ") + kFastPromise + "\n";
+    if (split["arithmetic"] == name_of(Arithmetic::opencv)) text += "  arithmetic opencv\n";
     const auto& bad = split["bad_samples"];
     if (!bad.empty()) {
       const int64_t count = split["bad_sample_count"];

@@ -55,7 +55,7 @@ DecoderChange decoder_change(const std::string& then, const std::string& now) {
   bool harmless = true;
   for (const auto& [name, version] : before) {
     const auto it = after.find(name);
-    harmless = harmless && it != after.end() && (name != "libjpeg-turbo" || it->second == version);
+    harmless = harmless && it != after.end() && ((name != "libjpeg-turbo" && name != "opencv") || it->second == version);
   }
   harmless = harmless && before.size() == after.size();
   (harmless ? out.noted : out.refused) = then + " then, " + now + " now";

@@ -18,6 +18,7 @@
 #include "runtime/base/signals_blocked.h"
 #include "runtime/base/switches.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/job/gpu_keys.h"
 #include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
 #include "runtime/pixels/finish.h"
@@ -29,6 +30,7 @@
 namespace penstock {
 namespace {
 
+constexpr int kMostThreads = 1024;                  // as of loader.threads
 constexpr std::chrono::milliseconds kAskEvery{50};  // how often a waiting caller is asked whether it still wants to
 
 // Memory of batches, kept when a batch is dropped: the next one of the same size costs no page faults.
@@ -144,9 +146,9 @@ class PreprocessorImpl {
   static std::shared_ptr<PreprocessorImpl> make(const Job& job, const std::string& split,
                                                 const PreprocessorOptions& options) {
     check_switches();
-    if (options.threads < 0) {
+    if (options.threads < 0 || options.threads > kMostThreads) {
       throw Error(ErrorKind::usage, "a Preprocessor of " + std::to_string(options.threads) + " threads",
-                  "ask for 1 or more, or 0 for loader.threads");
+                  "ask for 1 to " + std::to_string(kMostThreads) + ", or 0 for loader.threads");
     }
     auto made = std::make_unique<PreprocessorImpl>(with_fraction(job, split, options), split, options);
     return {made.release(), [](PreprocessorImpl* impl) {
@@ -362,7 +364,7 @@ class PreprocessorImpl {
   static LeaseKey work_key(const Request& request) { return {.stream = request.number}; }
 
   void open_gpus_of(const Job& job) {
-    if (job.loader.executor == ExecutorKind::cpu) return;
+    if (executor_of(job) == ExecutorKind::cpu) return;
     LoaderOptions options = loader_options(job);
     options.in_flight_batches.library.reset();   // what is served must not depend on which GPU has time
     options.in_flight_batches.shared_bytes = 0;  // nobody else reads

@@ -75,7 +75,9 @@ def test_gpus_leave_opencv_and_bgr_to_the_cpu():
             with no_leftovers() as env:
                 result = run_job(job, overrides=[*more, *words], env={**env, "PENSTOCK_GPUS": "host"})
                 assert result.hashes() == hashes[kind], result.log
-                said = run(run_words(job, overrides=[*more, *words]), 60, env={**env, "PENSTOCK_GPUS": "host"}).stderr
+                without = run(run_words(job, overrides=[*more, *words]), 60, env={**env, "PENSTOCK_GPUS": "none"})
+                assert without.returncode == 0, without.stderr  # nobody asks for a GPU then
+                said = without.stderr
             assert "which GPUs leave to the CPU: loader.executor" in said, said
 
 

@@ -97,8 +97,8 @@ def test_words_of_torch_and_torchvision_are_accepted():
                 continue
             assert T.Resize(8, interpolation=mode).to_spec() == T.Resize(8, interpolation=mode.value).to_spec()
     for number, name in enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box")):
-        for mode in (number, Image.Resampling(number)):
-            assert T.Resize(8, interpolation=mode).to_spec() == T.Resize(8, interpolation=name).to_spec()
+        assert T.Resize(8, interpolation=Image.Resampling(number)).to_spec() == T.Resize(8, interpolation=name).to_spec()
+        raises(penstock.UsageError, lambda: T.Resize(8, interpolation=number), f"Pillow's {name}", "say the name")
     assert repr(T.Compose([T.CenterCrop(8)])) == "Compose([CenterCrop(size=8)])"
     assert T.pipeline_of(T.Compose([T.Compose([T.CenterCrop(8)]), T.RandomVerticalFlip()])) == [
         {"CenterCrop": {"size": 8}}, {"RandomVerticalFlip": {"p": 0.5}}]

@@ -67,7 +67,7 @@ class _Described:
 
     @property
     def arithmetic(self) -> str:
-        """The job's, "exact" or "fast"; of fast pixels nothing is promised but whose they are and how they were drawn."""
+        """The job's, "exact", "fast" or "opencv"; of fast pixels nothing is promised but whose they are and how they were drawn."""
         return self._fact("arithmetic")
 
 

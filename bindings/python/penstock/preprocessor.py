@@ -149,7 +149,7 @@ class Preprocessor:
 
     @property
     def arithmetic(self) -> str:
-        """The job's: "exact" or "fast"."""
+        """The job's: "exact", "fast" or "opencv"."""
         return self._arithmetic
 
     def state_dict(self) -> dict:

@@ -14,7 +14,7 @@ _GAP = 2  # pixels between pictures of a Pillow grid
 
 
 def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std: Optional[Sequence[float]] = None,
-         class_names: Optional[Sequence[str]] = None, columns: Optional[int] = None) -> Any:
+         class_names: Optional[Sequence[str]] = None, columns: Optional[int] = None, bgr: bool = False) -> Any:
     """The first `n` pictures of a batch as a grid.
 
     Parameters
@@ -29,6 +29,8 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
         `loader.classes`: titles become names instead of label numbers.
     columns
         Of the grid; default: as square as it goes.
+    bgr
+        The job says `color: bgr`: the channels are shown as they were. `mean` and `std` are in the order of the batch.
 
     Returns
     -------
@@ -49,6 +51,8 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
         images = images[:n].reshape((-1, *images.shape[2:]))
         labels, n = None if labels is None else [label for label in labels[:n] for _ in range(views)], len(images)
     pictures = _to_uint8(images[:n], mean, std)
+    if bgr:
+        pictures = [picture[..., ::-1] for picture in pictures]
     titles = None if labels is None else [_title(int(label), class_names) for label in labels[:len(pictures)]]
     columns = min(columns or math.ceil(math.sqrt(len(pictures))), len(pictures))
     try:

@@ -90,8 +90,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _interpolation(value: Any) -> Optional[str]:
-    """"bilinear" for "bilinear", torchvision's InterpolationMode.BILINEAR, and Pillow's number 2 or Resampling.BILINEAR."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    """"bilinear" for "bilinear", torchvision's InterpolationMode.BILINEAR and Pillow's Resampling.BILINEAR. UsageError for a bare number,
+    which is another filter in Pillow than in OpenCV."""
+    if type(value) is int:
+        pillows = _PILLOWS.get(value)
+        raise UsageError(f"interpolation={value}: a number" + (f" (Pillow's {pillows})" if pillows else ""),
+                         'say the name, as in "bilinear" or "area": Pillow and OpenCV number their filters differently')
+    if isinstance(value, int) and not isinstance(value, bool):  # Pillow's Resampling
         return _PILLOWS.get(int(value), value)
     return getattr(value, "value", value)
 

@@ -220,7 +220,13 @@ bool expand_runs(EncodedView bytes, const BmpHeader& bmp, std::vector<uint8_t>& 
   return out.size() >= total;
 }
 
-void convert_row(const BmpHeader& bmp, const uint8_t* row, const Box& box, uint8_t* out) {
+// Five or six bits as eight: Pillow scales them, OpenCV shifts.
+uint8_t stretched(int value, int bits, ColourConversion conversion) {
+  if (conversion == ColourConversion::opencv) return static_cast<uint8_t>(value << (8 - bits));
+  return static_cast<uint8_t>(value * 255 / ((1 << bits) - 1));
+}
+
+void convert_row(const BmpHeader& bmp, ColourConversion conversion, const uint8_t* row, const Box& box, uint8_t* out) {
   for (int i = 0; i < box.width; ++i, out += 3) {
     const auto x = static_cast<size_t>(box.x + i);
     switch (bmp.raw) {
@@ -238,9 +244,9 @@ void convert_row(const BmpHeader& bmp, const uint8_t* row, const Box& box, uint8
       case Raw::bgr16: {
         const int pixel = row[x * 2] | row[x * 2 + 1] << 8;
         const bool six = bmp.raw == Raw::bgr16;
-        out[0] = static_cast<uint8_t>((pixel >> (six ? 11 : 10) & 31) * 255 / 31);
-        out[1] = static_cast<uint8_t>(six ? (pixel >> 5 & 63) * 255 / 63 : (pixel >> 5 & 31) * 255 / 31);
-        out[2] = static_cast<uint8_t>((pixel & 31) * 255 / 31);
+        out[0] = stretched(pixel >> (six ? 11 : 10) & 31, 5, conversion);
+        out[1] = six ? stretched(pixel >> 5 & 63, 6, conversion) : stretched(pixel >> 5 & 31, 5, conversion);
+        out[2] = stretched(pixel & 31, 5, conversion);
         break;
       }
       case Raw::bgr:
@@ -276,6 +282,9 @@ SampleStatus BmpDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   if (bmp.width != static_cast<size_t>(header.width) || bmp.height != height) {
     return SampleStatus::bad("BMP: the headers contradict each other");
   }
+  if (header.conversion == ColourConversion::opencv && (bmp.runs4 || bmp.raw == Raw::xbgr || bmp.raw == Raw::rgbx)) {
+    return SampleStatus::bad("BMP: run lengths of 4 bits and unusual bit fields are not read with arithmetic: opencv");
+  }
   const uint8_t* rows = nullptr;
   size_t stride = bmp.stride;
   if (bmp.runs) {
@@ -296,7 +305,7 @@ SampleStatus BmpDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   for (int y = 0; y < box.height; ++y) {
     const auto line = static_cast<size_t>(box.y + y);
-    convert_row(bmp, rows + stride * (bmp.top_down ? line : height - 1 - line), box, storage.row(y));
+    convert_row(bmp, header.conversion, rows + stride * (bmp.top_down ? line : height - 1 - line), box, storage.row(y));
   }
   return SampleStatus::good();
 }

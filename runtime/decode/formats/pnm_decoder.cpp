@@ -90,10 +90,14 @@ SampleStatus parse(EncodedView bytes, PnmHeader& pnm) {
   return SampleStatus::good();
 }
 
+// The same of OpenCV, which takes the maxval of binary files for a number of bytes alone, and of two bytes the high one.
+uint8_t opencv_sample(int64_t value, int64_t maxval, bool plain) {
+  if (maxval > 255) return static_cast<uint8_t>(value >> 8);
+  return static_cast<uint8_t>(plain ? value * 255 / maxval : value);
+}
+
 // A sample as the 8 bits that Pillow's RGB has in the end. Grey above 255 goes through mode I, which is clipped.
-// OpenCV takes maxval for a number of bytes alone, and of two bytes the high one.
-uint8_t sample_of(int64_t value, int64_t maxval, bool wide_grey, ColourConversion conversion) {
-  if (conversion == ColourConversion::opencv) return static_cast<uint8_t>(maxval > 255 ? value >> 8 : value);
+uint8_t sample_of(int64_t value, int64_t maxval, bool wide_grey) {
   const double out_max = wide_grey ? 65535.0 : 255.0;
   const double scaled = std::nearbyint(static_cast<double>(value) / static_cast<double>(maxval) * out_max);
   return static_cast<uint8_t>(static_cast<int64_t>(std::min(scaled, wide_grey ? 255.0 : out_max)));
@@ -173,7 +177,8 @@ class PlainReader {
     if (*value > pnm_.maxval) return SampleStatus::bad("PNM: a sample above maxval");
     const bool wide_grey = pnm_.kind == 2 && pnm_.maxval > 255;
     if (*value < 0 && wide_grey) return SampleStatus::bad("PNM: a negative sample");
-    sample = sample_of(*value, pnm_.maxval, wide_grey, conversion_);
+    sample = conversion_ == ColourConversion::opencv ? opencv_sample(std::max<int64_t>(*value, 0), pnm_.maxval, true)
+                                                     : sample_of(*value, pnm_.maxval, wide_grey);
     return SampleStatus::good();
   }
 
@@ -238,6 +243,7 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   const size_t bands = pnm.bands();
   const size_t sample_bytes = !pnm.plain() && pnm.maxval > 255 ? 2 : 1;
   const bool bits = pnm.kind == 4;
+  const bool opencv = header.conversion == ColourConversion::opencv;
   const size_t row_bytes = bits ? (width + 7) / 8 : width * bands * sample_bytes;
   if (pnm.plain()) {
     samples_.clear();
@@ -254,7 +260,9 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   uint8_t table[256];
   const bool scaled = !pnm.plain() && !bits && sample_bytes == 1;
   for (int64_t v = 0; scaled && v < 256; ++v)
-    table[v] = pnm.maxval == 255 ? static_cast<uint8_t>(v) : sample_of(v, pnm.maxval, false, header.conversion);
+    table[v] = pnm.maxval == 255 ? static_cast<uint8_t>(v)
+               : opencv          ? opencv_sample(v, pnm.maxval, false)
+                                 : sample_of(v, pnm.maxval, false);
   for (int y = 0; y < box.height; ++y) {
     const uint8_t* row = data + row_bytes * static_cast<size_t>(box.y + y);
     uint8_t* out = storage.row(y);
@@ -266,9 +274,9 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
           out[c] = (row[x / 8] >> (7 - x % 8) & 1) != 0 ? 0 : 255;
         } else if (sample_bytes == 2) {
           const int value = row[at * 2] << 8 | row[at * 2 + 1];
-          out[c] = bands == 1 && pnm.maxval == 65535 && header.conversion == ColourConversion::pillow
-                       ? static_cast<uint8_t>(std::min(value, 255))
-                       : sample_of(value, pnm.maxval, bands == 1, header.conversion);
+          out[c] = opencv                              ? opencv_sample(value, pnm.maxval, false)
+                   : bands == 1 && pnm.maxval == 65535 ? static_cast<uint8_t>(std::min(value, 255))
+                                                       : sample_of(value, pnm.maxval, bands == 1);
         } else {
           out[c] = scaled ? table[row[at]] : row[at];
         }

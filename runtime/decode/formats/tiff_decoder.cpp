@@ -47,11 +47,6 @@ uint8_t divided_by_alpha(int value, int alpha) {
   return alpha == 255 ? static_cast<uint8_t>(value) : clip(value * 255 / alpha);
 }
 
-// libtiff's own, when it is asked for RGBA, as OpenCV does.
-uint8_t multiplied_by_alpha(int value, int alpha) {
-  return static_cast<uint8_t>((value * alpha + 127) / 255);
-}
-
 uint8_t number(const TiffHeader& tiff, const uint8_t* row, size_t x, bool big) {
   if (tiff.bits == 12) {
     const uint8_t* p = row + x / 2 * 3;
@@ -70,9 +65,7 @@ uint8_t number(const TiffHeader& tiff, const uint8_t* row, size_t x, bool big) {
 }
 
 // `count` pixels from column x0 of a row to RGB. `big`: samples of more than 8 bits are big-endian.
-void convert_row(const TiffHeader& tiff, ColourConversion conversion, bool big, const uint8_t* row, size_t x0,
-                 size_t count, uint8_t* out) {
-  const bool opencv = conversion == ColourConversion::opencv;
+void convert_row(const TiffHeader& tiff, bool big, const uint8_t* row, size_t x0, size_t count, uint8_t* out) {
   const size_t n = tiff.samples;
   for (size_t i = 0; i < count; ++i, out += 3) {
     const size_t x = x0 + i;
@@ -95,9 +88,7 @@ void convert_row(const TiffHeader& tiff, ColourConversion conversion, bool big, 
         break;
       }
       case Mode::integer:
-      case Mode::real:
-        out[0] = out[1] = out[2] = opencv ? row[x * 2 + (big ? 0 : 1)] : number(tiff, row, x, big);
-        break;
+      case Mode::real: out[0] = out[1] = out[2] = number(tiff, row, x, big); break;
       case Mode::rgb:
       case Mode::ycbcr:
       case Mode::cmyk: {
@@ -108,12 +99,8 @@ void convert_row(const TiffHeader& tiff, ColourConversion conversion, bool big, 
           const uint8_t cmyk[4] = {p[0], p[size], p[2 * size], p[3 * size]};
           cmyk_to_rgb(cmyk, out);
         } else {
-          const bool alpha = opencv && n == 4 && size == 1 && !tiff.premultiplied;
-          const bool divides = !opencv && tiff.premultiplied;
           for (size_t c = 0; c < 3; ++c) {
-            out[c] = alpha     ? multiplied_by_alpha(p[c], p[3])
-                     : divides ? divided_by_alpha(p[c * size], p[3 * size])
-                               : p[c * size];
+            out[c] = tiff.premultiplied ? divided_by_alpha(p[c * size], p[3 * size]) : p[c * size];
           }
         }
         break;
@@ -130,7 +117,6 @@ struct Target {
   std::vector<uint8_t>& row;
   bool big;
   bool reversed;
-  ColourConversion conversion;
 
   bool separate() const { return tiff.planar == 2 && tiff.samples > 1 && tiff.mode != Mode::ycbcr; }
 
@@ -145,13 +131,13 @@ struct Target {
       std::transform(from, from + bytes, row.begin(), reversed_bits);
       from = row.data();
     }
-    convert_row(tiff, conversion, big, from, 0, count, image.row(static_cast<int>(y)) + x * 3);
+    convert_row(tiff, big, from, 0, count, image.row(static_cast<int>(y)) + x * 3);
   }
 
   void finish() {
     if (!separate()) return;
     for (size_t y = 0; y < tiff.height; ++y) {
-      convert_row(tiff, conversion, big, planes.data() + y * tiff.width * tiff.samples, 0, tiff.width,
+      convert_row(tiff, big, planes.data() + y * tiff.width * tiff.samples, 0, tiff.width,
                   image.row(static_cast<int>(y)));
     }
   }
@@ -233,8 +219,8 @@ struct FreeOptions {
 
 class Library {
  public:
-  Library(EncodedView bytes, const TiffHeader& tiff, std::vector<uint8_t>& block)
-      : tiff_(tiff), block_(block), client_{bytes} {}
+  Library(EncodedView bytes, const TiffHeader& tiff, ColourConversion conversion, std::vector<uint8_t>& block)
+      : tiff_(tiff), opencv_(conversion == ColourConversion::opencv), block_(block), client_{bytes} {}
 
   SampleStatus decode(Target& target) {
     const std::unique_ptr<TIFFOpenOptions, FreeOptions> options(TIFFOpenOptionsAlloc());
@@ -265,7 +251,7 @@ class Library {
     }
     const bool by_jpeg = ycbcr && compression == COMPRESSION_JPEG && planar == PLANARCONFIG_CONTIG;
     if (by_jpeg) TIFFSetField(t, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
-    if (ycbcr && !by_jpeg) return as_rgba(t, target);
+    if (opencv_ || (ycbcr && !by_jpeg)) return as_rgba(t, target);
     return tiff_.tiled ? tiles(t, target) : strips(t, target);
   }
 
@@ -349,13 +335,13 @@ class Library {
     return SampleStatus::good();
   }
 
-  // Subsampled colour: libtiff's own conversion, strip by strip.
+  // Subsampled colour, and all that OpenCV reads: libtiff's own conversion, strip by strip.
   SampleStatus as_rgba(TIFF* t, Target& target) {
     char complaint[1024] = "";
     TIFFRGBAImage image;
     if (TIFFRGBAImageOK(t, complaint) == 0 || TIFFRGBAImageBegin(&image, t, 0, complaint) == 0) return bad(complaint);
     const std::unique_ptr<TIFFRGBAImage, void (*)(TIFFRGBAImage*)> owner(&image, TIFFRGBAImageEnd);
-    image.req_orientation = ORIENTATION_TOPLEFT;
+    image.req_orientation = opencv_ ? image.orientation : uint16_t{ORIENTATION_TOPLEFT};  // turned later
     image.col_offset = 0;
     const uint64_t rows_at_once = std::min(tiff_.block_height, tiff_.height);
     make_block(static_cast<tmsize_t>(rows_at_once * tiff_.width * 4));
@@ -376,6 +362,7 @@ class Library {
   }
 
   const TiffHeader& tiff_;
+  bool opencv_;
   std::vector<uint8_t>& block_;
   Client client_;
 };
@@ -393,17 +380,11 @@ SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, c
   if (header.conversion == ColourConversion::opencv && is_number(tiff) && (tiff.bits != 16 || tiff.is_signed)) {
     return SampleStatus::bad("TIFF: of numbers, arithmetic: opencv reads those of 16 bits without a sign");
   }
-  const bool raw = tiff.compression == 1;
+  const bool raw = tiff.compression == 1 && header.conversion == ColourConversion::pillow;
   storage.resize(header.width, header.height);
   // libtiff gives samples of 16 bits in the machine's order, and bits in the usual one; 32 bits Pillow still takes for
   // the file's order.
-  Target target{tiff,
-                storage,
-                planes_,
-                row_,
-                tiff.big_endian && (raw || tiff.bits == 32),
-                tiff.reversed && raw,
-                header.conversion};
+  Target target{tiff, storage, planes_, row_, tiff.big_endian && (raw || tiff.bits == 32), tiff.reversed && raw};
   if (target.separate()) {
     take_large(tiff.width * tiff.height * tiff.samples);
     planes_.assign(tiff.width * tiff.height * tiff.samples, 0);
@@ -412,13 +393,13 @@ SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, c
     uint8_t blank[3];
     TiffHeader oriented = tiff;
     oriented.inverted = false;
-    convert_row(oriented, header.conversion, false, zeros.data(), 0, 1, blank);
+    convert_row(oriented, false, zeros.data(), 0, 1, blank);
     for (int y = 0; y < header.height; ++y) {
       uint8_t* out = storage.row(y);
       for (int x = 0; x < header.width; ++x, out += 3) std::memcpy(out, blank, 3);
     }
   }
-  status = raw ? copy_blocks(bytes, tiff, target) : Library(bytes, tiff, block_).decode(target);
+  status = raw ? copy_blocks(bytes, tiff, target) : Library(bytes, tiff, header.conversion, block_).decode(target);
   if (!status.ok()) return status;
   target.finish();
   pixels = view_of_box(storage, box);
