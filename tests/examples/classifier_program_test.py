@@ -88,6 +88,9 @@ def test_each_settings_file_trains():
 
 
 def test_lists_are_a_data_set_too():
+    if not FULL:
+        print("lists: with PENSTOCK_FULL=1 only")
+        return
     lists = os.path.join(WORK, "lists")
     said = program.alone("lists", PHOTOS, "--out", lists, "--val-share", "0.25")
     assert "of 4 classes" in said

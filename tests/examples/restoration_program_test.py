@@ -37,10 +37,9 @@ def test_it_learns_and_a_resumed_run_has_the_same_weights():
     assert len(found) == 6 and found[-1][0] > found[0][0] and found[-1][0] > found[-1][1], said
     assert sorted(os.listdir(os.path.join(whole, "samples")))[:2] == ["epoch-0-0.png", "epoch-0-1.png"]
     assert Image.open(os.path.join(whole, "samples", "epoch-5-0.png")).size == (96, 32)
-    if FULL:
-        program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--max-steps", "6", "--output", parts)  # four an epoch
-        program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--resume", "auto", "--output", parts)
-        assert equal(weights(whole, 5), weights(parts, 5))
+    program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--max-steps", "6", "--output", parts)  # four an epoch
+    program.alone(*QUICK, "--epochs", "6", "--lr", "0.003", "--resume", "auto", "--output", parts)
+    assert equal(weights(whole, 5), weights(parts, 5))
 
 
 def test_the_same_losses_whoever_loads():
