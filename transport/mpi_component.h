@@ -1,5 +1,6 @@
 // The seam between penstock and its MPI component (libpenstock_mpi.so), which is loaded at run time: nothing else in
-// the project links MPI or sees mpi.h, so one build of everything else serves machines with and without it.
+// the library links MPI or sees mpi.h, so one build of everything else serves machines with and without it. (What a
+// program that is an MPI rank includes, bindings/mpi/join.h, is compiled in that program.)
 //
 //   std::unique_ptr<MpiSession> session = start_mpi(options);   // loads it; MPI_Init_thread in a thread of its own
 //   // or, of a program that is an MPI rank itself: options.communicator = MPI_Comm_c2f(comm)
@@ -7,10 +8,10 @@
 //   std::unique_ptr<Endpoint> end = session->endpoint();
 //   session->finish(all_alive, timeout_ns);              // flush, barrier, MPI_Finalize; or, after a loss, none
 //
-// Thread level: all MPI calls, Init to Finalize, are made by one progress thread, so MPI_THREAD_FUNNELED is enough; it
-// is asked for and what is provided is checked. Beside a program that calls MPI itself it has to be
-// MPI_THREAD_MULTIPLE, which is the program's to ask for. The thread backs off when nothing moves, so a waiting rank burns no
-// core.
+// Thread level: all of our MPI calls are made by one progress thread. From Init to Finalize MPI_THREAD_FUNNELED is enough;
+// it is asked for and what is provided is checked. Beside a program that calls MPI itself it has to be
+// MPI_THREAD_MULTIPLE, which is the program's to ask for. The thread backs off when nothing moves, so a waiting rank
+// burns no core.
 // Ownership: the session owns the thread; endpoints share it and may be destroyed before finish(). Memory of chunk
 // buffers that were sent must stay until finish() returned, or the process ends: sends under way read from it.
 // Thread-safety: the session from one thread. Failure: start_mpi() and the collectives throw Error(runtime), and
@@ -46,7 +47,7 @@ struct MpiWorldInfo {
 
 struct MpiOptions {
   int64_t max_message_bytes = int64_t{16} << 20;  // larger payloads are cut; must be the same at every rank
-  double start_timeout_s = 300;                   // longest wait for the other ranks in MPI_Init
+  double start_timeout_s = 300;                   // longest wait for the other ranks to start
   // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
   std::optional<int> communicator;
 };
@@ -62,7 +63,9 @@ class MpiSession {
   // MPI_COMM_NULL. The caller's to free.
   virtual int communicator_of(bool in) = 0;
   virtual std::unique_ptr<Endpoint> endpoint() = 0;
-  // True when MPI_Finalize ran, or, with a communicator of the program's, all ranks have come to the end. Collective among the ranks that call it with all_alive; with all_alive = false nothing
+  // With a communicator of the program's: true when all ranks have met at the end within the time; the thread is gone
+  // in any case, and calls MPI no more. After false what was sent may still be read by MPI, and its memory has to stay.
+  // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false nothing
   // is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
 };

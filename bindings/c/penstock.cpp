@@ -37,7 +37,8 @@ penstock_result guarded(const Work& work) noexcept {
     work();
     return PENSTOCK_OK;
   } catch (const Error& error) {
-    return failed(static_cast<penstock_result>(std::min(error.exit_code(), int{PENSTOCK_DATASET})), error.what());
+    const bool known = error.kind() != ErrorKind::peer_lost;  // nobody else is there to be lost
+    return failed(known ? static_cast<penstock_result>(error.exit_code()) : PENSTOCK_RUNTIME, error.what());
   } catch (const std::bad_alloc&) {
     return failed(PENSTOCK_RUNTIME, "out of memory");
   } catch (const std::exception& error) {
@@ -74,9 +75,23 @@ struct OnGpu {
     }
   }
 
+  // The images of one call. Where the GPU has failed before, nothing can be said of what it is still doing.
+  void finish(const std::vector<std::byte>& raw, size_t count, void* out) {
+    const std::scoped_lock lock(mutex);
+    if (!failure.empty())
+      throw Error(ErrorKind::runtime, "the GPU has failed before: " + failure, "open the pipeline anew");
+    try {
+      finisher.finish(reinterpret_cast<const uint8_t*>(raw.data()), static_cast<int64_t>(count), out);
+      finisher.wait();
+    } catch (const std::exception& error) {
+      failure = error.what();
+      throw;
+    }
+  }
+
   std::mutex mutex;  // one call at a time
   penstock::GpuFinisher finisher;
-  std::vector<std::byte> raw;
+  std::string failure;
 };
 
 void tell(const std::vector<std::string>& reasons, const penstock_image* images, penstock_status* statuses) {
@@ -213,12 +228,9 @@ penstock_result penstock_run(penstock_pipeline* pipeline, const penstock_image* 
            statuses);
       return;
     }
-    OnGpu& gpu = *pipeline->on_gpu;
-    const std::scoped_lock lock(gpu.mutex);
-    gpu.raw.resize(count * pipeline->preprocess.bytes_per_image());
-    const auto reasons = pipeline->preprocess.run_into(encoded(images, count), gpu.raw);
-    gpu.finisher.finish(reinterpret_cast<const uint8_t*>(gpu.raw.data()), static_cast<int64_t>(count), out);
-    gpu.finisher.wait();
+    std::vector<std::byte> raw(count * pipeline->preprocess.bytes_per_image());
+    const auto reasons = pipeline->preprocess.run_into(encoded(images, count), raw);
+    pipeline->on_gpu->finish(raw, count, out);
     tell(reasons, images, statuses);
   });
 }

@@ -16,12 +16,14 @@
 //
 // Who loads: on each node the local ranks from the job's roles.trainers on; or JoinOptions::role says it, on all ranks.
 //   Rank 0 trains. Streams and hashes are those of `penstock run` with as many trainers, and of an embedded program.
-// Under mpirun's process, unlike `penstock run`, there is no recovery: a rank that dies ends the job. A program that
-//   throws past a Rank leaves badly, and so do all others.
+// There is no recovery, unlike under `penstock run`: a rank that dies ends the job. A program that throws past a Rank
+//   leaves badly: loaders' serve() and the other trainers' DataLoaders and leave() throw Error(peer_lost). Ranks that wait
+//   in MPI for it are the program's affair: call MPI_Abort.
 // MPI: the library's thread calls it beside the program, on a duplicate of the communicator, so MPI_THREAD_MULTIPLE is
 //   required. The MPI of the program must be the one that penstock's MPI component was built on.
-// Thread-safety, ownership, failure: as runtime/ranks/joined_rank.h says. DataLoaders and batches may outlive the Rank;
-//   after leave() they give nothing new.
+// serve() should follow join() soon: trainers' first batches wait for it.
+// Thread-safety, ownership, failure: as runtime/ranks/joined_rank.h says. DataLoaders and batches may outlive leave(), and
+//   give nothing new then. A Rank that has not left must be gone before MPI_Finalize, and its DataLoaders too.
 #pragma once
 
 #include <mpi.h>
@@ -41,6 +43,11 @@ class Rank {
   explicit Rank(std::shared_ptr<JoinedRank> joined) : joined_(std::move(joined)) {
     trainers_ = MPI_Comm_f2c(joined_->trainers_communicator());
   }
+  Rank(Rank&& other) noexcept
+      : joined_(std::move(other.joined_)), trainers_(std::exchange(other.trainers_, MPI_COMM_NULL)) {}
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  ~Rank() { free_trainers(); }
 
   bool loads() const noexcept { return joined_->loads(); }
   int number() const noexcept { return joined_->number(); }          // trainer 0, 1, ..., or loader
@@ -59,11 +66,18 @@ class Rank {
   // Trainer 0 gets the job's report, as JSON. `well`: false where the program could not do what it wanted to.
   std::string leave(bool well = true) {
     std::string report = joined_->leave(well);
-    if (trainers_ != MPI_COMM_NULL) MPI_Comm_free(&trainers_);
+    free_trainers();
     return report;
   }
 
  private:
+  void free_trainers() {
+    int over = 0;
+    MPI_Finalized(&over);
+    if (trainers_ != MPI_COMM_NULL && over == 0) MPI_Comm_free(&trainers_);
+    trainers_ = MPI_COMM_NULL;
+  }
+
   std::shared_ptr<JoinedRank> joined_;
   MPI_Comm trainers_ = MPI_COMM_NULL;
 };

@@ -13,9 +13,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "runtime/client/data_loader.h"
 #include "runtime/client/gpu_images.h"
+#include "runtime/ranks/joined_rank.h"
 
 namespace penstock::python {
 
@@ -26,6 +28,11 @@ struct BatchArray {
 
 struct SharedMemoryHandle {
   std::shared_ptr<const SharedGpuMemory> memory;
+};
+
+struct JoinedRankHandle {
+  explicit JoinedRankHandle(std::shared_ptr<JoinedRank> joined) : rank(std::move(joined)) {}
+  std::shared_ptr<JoinedRank> rank;
 };
 
 // Both guards for threads that wait for the GIL while the interpreter ends: up to Python 3.13 it then unwinds them with

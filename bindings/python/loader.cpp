@@ -1,6 +1,5 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -13,7 +12,6 @@
 #include "runtime/datasets/split_folders.h"
 #include "runtime/job/job.h"
 #include "runtime/pixels/finish.h"
-#include "runtime/ranks/joined_rank.h"
 
 namespace nb = nanobind;
 
@@ -42,7 +40,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last, bool raw_images,
                                  bool gpu_images, std::optional<bool> attach, nb::object on_warning,
-                                 std::shared_ptr<JoinedRank> receiver) {
+                                 const JoinedRankHandle* receiver) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
@@ -53,7 +51,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.raw_images = raw_images;
   options.gpu_images = gpu_images;
   options.attach = attach;
-  options.receiver = std::move(receiver);
+  if (receiver != nullptr) options.receiver = receiver->rank;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
   options.ending = [](const std::function<void()>& end) { without_gil(end); };
@@ -151,10 +149,10 @@ void register_loader(nb::module_& module) {
              const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
              std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
              std::optional<bool> channels_last, bool raw_images, bool gpu_images, std::optional<bool> attach,
-             nb::object on_warning, std::shared_ptr<JoinedRank> receiver) {
+             nb::object on_warning, const JoinedRankHandle* receiver) {
             new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
                                          places_are_ranks, std::move(dtype), channels_last, raw_images, gpu_images,
-                                         attach, std::move(on_warning), std::move(receiver)));
+                                         attach, std::move(on_warning), receiver));
           },
           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
           nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),

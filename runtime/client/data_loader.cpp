@@ -107,7 +107,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     } catch (const Error&) {
       throw;
     } catch (...) {  // interrupted by while_waiting
-      if (connection_.host) ReceiverHost::leave(std::move(connection_.host));
+      if (connection_.host) ReceiverHost::let_go_elsewhere(std::move(connection_.host));
       throw;
     }
   }

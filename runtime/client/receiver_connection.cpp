@@ -74,6 +74,10 @@ ReceiverConnection connect_run(const std::string& receiver, const JobMaker& read
 ReceiverConnection connect_receiver(const JobMaker& read, const DataLoaderOptions& options) {
   check_switches();
   if (options.receiver) {
+    if (options.rank || options.num_replicas || options.attach.value_or(false)) {
+      throw Error(ErrorKind::usage, "a rank that joined a job has its place by that",
+                  "leave rank, num_replicas and attach out");
+    }
     ReceiverConnection connection;
     connection.origin = ReceiverOrigin::joined;
     connection.job = read(options.overrides);

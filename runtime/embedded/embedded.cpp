@@ -112,7 +112,7 @@ EmbeddedWorld::~EmbeddedWorld() {
   // After fork() the child has this object but not its threads: joining them would wait for ever.
   if (::getpid() != owner_) (void)impl_.release();
 }
-void ReceiverHost::leave(std::shared_ptr<ReceiverHost> host) {
+void ReceiverHost::let_go_elsewhere(std::shared_ptr<ReceiverHost> host) {
   const SignalsBlocked blocked;
   std::thread([host = std::move(host)]() mutable { host.reset(); }).detach();
 }

@@ -4,7 +4,7 @@
 //   if (hung_up) why = host->problem();
 //
 // Thread-safety: any thread. Ownership: shared by the clients; the last one that lets go ends it, which may wait for
-//   threads (leave()).
+//   threads (let_go_elsewhere()).
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class ReceiverHost {
   virtual std::string loader_report() const { return {}; }  // of a loader that is here, too
 
   // Lets go of it in a thread of its own, where nobody can wait until a large folder has been listed.
-  static void leave(std::shared_ptr<ReceiverHost> host);
+  static void let_go_elsewhere(std::shared_ptr<ReceiverHost> host);
 };
 
 }  // namespace penstock

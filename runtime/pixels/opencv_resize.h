@@ -1,10 +1,11 @@
 // cv2.resize, by OpenCV's own function (arithmetic: opencv).
 //
 //   require_opencv();                                            // Error(runtime) where there is no OpenCV
-//   opencv_resize(source_view, {224, 224}, Filter::opencv_area, out);
+//   opencv_resize(source_view, 224, 224, Filter::opencv_area, out);
 //
 // Semantics: cv::resize of OpenCV's imgproc on 8-bit pixels of three channels, with IPP off; channels do not mix, so
-//   their order means nothing. Measured: 4.6 gives the bytes of PyPI's cv2 4.12 and 5.0 (opencv/README.md).
+//   their order means nothing. Measured: 4.6 gives the bytes of PyPI's cv2 4.12 and 5.0, but for some of bicubic's
+//   (opencv/README.md).
 // How: the function is in a component of its own (opencv/resize.cpp), which alone includes OpenCV's headers and links
 //   its core and imgproc; it is loaded when the first pipeline asks for it, and stays. It switches off OpenCV's own
 //   threads in this process: whoever resizes is one of many threads already.

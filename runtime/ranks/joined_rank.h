@@ -13,15 +13,22 @@
 //
 // What differs from `penstock run`: no helper, no child process, no cores are chosen, no recovery. A rank that dies ends
 //   the job: programs see Error(peer_lost) from the loaders that feed them, and from leave() or serve().
+// The end: after a good goodbye all ranks meet at a barrier, within trainer.grace_s and a little. After a bad one nobody
+//   waits for anybody; what MPI may still be sending then stays in memory until the process ends.
 // MPI: a thread of the library calls it, on a duplicate of the communicator, beside the program's own calls; so it must
-//   run with MPI_THREAD_MULTIPLE, and be ended by the program after leave() and serve().
+//   run with MPI_THREAD_MULTIPLE. After leave() and serve(), however they end, that thread is gone, and MPI_Finalize is
+//   the program's. A rank that never left must be gone before it.
 // Ownership: DataLoaders share the rank; it lives as long as the last of them. The trainers' communicator is the
 //   caller's to free, before MPI_Finalize.
+// Waiting: join() for mpi.start_timeout_s; serve() and leave() until the job ends, which is as long as the slowest
+//   trainer works: `while_waiting` is called meanwhile.
+// fork(): a child has none of the threads: its copy refuses everything and is dropped without a word.
 // Thread-safety: connect() and problem() from any thread; the rest from one.
 // Failure: Error(usage) where MPI does not run, or without MPI_THREAD_MULTIPLE; Error(config | usage) for a
 //   communicator without a loader or a trainer, and for ranks with different jobs; Error(peer_lost).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,12 +42,14 @@ namespace penstock {
 struct JoinOptions {
   std::vector<std::string> overrides;  // of the job, the same on every rank
   std::optional<Role> role;            // on all ranks or none: then roles.trainers says it for each node
+  // In serve() and leave(), some times a second; what it throws ends the rank's part, badly, and comes out.
+  std::function<void()> while_waiting;
 };
 
 class JoinedRank final : public ReceiverHost {
  public:
   JoinedRank(int communicator, const std::string& job_file, const JoinOptions& options);
-  // Without leave(), a trainer leaves badly, and the job ends so.
+  // Without leave() a trainer leaves badly, and the job ends so; it waits some seconds for the goodbye.
   ~JoinedRank() override;
   JoinedRank(const JoinedRank&) = delete;
   JoinedRank& operator=(const JoinedRank&) = delete;

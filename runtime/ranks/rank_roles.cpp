@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
+#include "runtime/sample/pipeline_identity.h"
 
 namespace penstock {
 namespace {
@@ -51,6 +52,7 @@ class Agreement {
     nlohmann::json mine{{"common", common_settings(job_, mine_.command)},
                         {"streams", hash128(json_text(stream_settings(job_))).hex()}};
     if (mine_.role) mine["role"] = static_cast<int>(*mine_.role);
+    mine["decoders"] = decoders();
     std::vector<RankInfo> ranks;
     for (const MpiRankInfo& info : session_.world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
     nlohmann::json first;
@@ -63,6 +65,7 @@ class Agreement {
       for (const auto& [key, value] : first["common"].items()) {
         if (other["common"][key] != value) refuse_difference(rank, key + " differs");
       }
+      if (other["decoders"] != first["decoders"]) refuse_libraries(rank, other["decoders"], first["decoders"]);
       same_streams = same_streams && other["streams"] == first["streams"];
       ++rank;
     }
@@ -75,6 +78,25 @@ class Agreement {
   }
 
  private:
+  // A rank that lacks one says so to all.
+  std::string decoders() const {
+    try {
+      return decoders_of(arithmetic_of(job_.arithmetic));
+    } catch (const Error& error) {
+      return error.message();
+    }
+  }
+
+  [[noreturn]] void refuse_libraries(size_t rank, const std::string& there, const std::string& here) {
+    met_by_all_ = true;
+    const std::vector<MpiRankInfo>& ranks = session_.world().ranks;
+    throw Error(ErrorKind::config,
+                "ranks decode with different libraries, so pixels would depend on who makes them: rank " +
+                    std::to_string(rank) + " (host " + ranks[rank].host + ") with " + there + ", rank 0 (host " +
+                    ranks[0].host + ") with " + here,
+                "install the same versions on every node");
+  }
+
   std::vector<Member> assign(const std::vector<RankInfo>& ranks) {
     if (std::none_of(ranks.begin(), ranks.end(), [](const RankInfo& one) { return one.role.has_value(); })) {
       return assign_roles(ranks, job_.roles.trainers);

@@ -1,4 +1,5 @@
-// What the ranks of an MPI job agree on before anything is loaded: who trains, who loads, and that all read one job.
+// What the ranks of an MPI job agree on before anything is loaded: who trains, who loads, that all read one job and
+// decode with the same libraries.
 //
 //   RankRequest mine{.command = "penstock run", .role = request.role, .command_line = "penstock run --role ..."};
 //   bool met_by_all = false;

@@ -42,9 +42,13 @@ std::map<std::string, std::string> libraries_of(const std::string& text) {
 
 }  // namespace
 
-std::string decoders_of(const ResolvedSplit& split) {
+std::string decoders_of(Arithmetic arithmetic) {
   const std::string versions = decoder_versions();
-  return arithmetic_of(split.arithmetic) == Arithmetic::opencv ? versions + "; opencv " + opencv_version() : versions;
+  return arithmetic == Arithmetic::opencv ? versions + "; opencv " + opencv_version() : versions;
+}
+
+std::string decoders_of(const ResolvedSplit& split) {
+  return decoders_of(arithmetic_of(split.arithmetic));
 }
 
 DecoderChange decoder_change(const std::string& then, const std::string& now) {
@@ -55,7 +59,8 @@ DecoderChange decoder_change(const std::string& then, const std::string& now) {
   bool harmless = true;
   for (const auto& [name, version] : before) {
     const auto it = after.find(name);
-    harmless = harmless && it != after.end() && ((name != "libjpeg-turbo" && name != "opencv") || it->second == version);
+    harmless =
+        harmless && it != after.end() && ((name != "libjpeg-turbo" && name != "opencv") || it->second == version);
   }
   harmless = harmless && before.size() == after.size();
   (harmless ? out.noted : out.refused) = then + " then, " + now + " now";

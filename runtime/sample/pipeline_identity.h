@@ -19,6 +19,7 @@ namespace penstock {
 // Names and versions of the libraries that this split's pixels depend on: decoder_versions(), and OpenCV's where its
 // resize is used. Error(runtime) where that is missing.
 std::string decoders_of(const ResolvedSplit& split);
+std::string decoders_of(Arithmetic arithmetic);
 std::string pipeline_fingerprint(const ResolvedSplit& split);
 std::string pipeline_state(const ResolvedSplit& split);
 // `state`: a text of pipeline_state(), or a client's state (runtime/client/client_state.h).

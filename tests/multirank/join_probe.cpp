@@ -1,4 +1,7 @@
 // What join_test.py has ranks do, besides examples/mpi_sgd: a mode, then the job file.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -87,6 +90,69 @@ void wrong_calls(const std::string& job) {
   rank.leave();
 }
 
+// Trainer 1 cannot go on and says so, or goes without a word; the others read until they are told. No MPI_Abort: all come
+// to MPI_Finalize.
+void leave_badly(const std::string& job, bool in_words) {
+  Rank rank = join(MPI_COMM_WORLD, job);
+  if (rank.loads()) return rank.serve();
+  penstock::DataLoader loader = rank.loader("train");
+  for (int steps = 0;;) {
+    for (auto& batch : loader) {
+      (void)batch;
+      if (rank.number() != 1 || ++steps < 5) continue;
+      if (in_words) rank.leave(false);
+      throw std::runtime_error("trainer 1 cannot go on");
+    }
+  }
+}
+
+// A child of fork() has a copy of everything and may do nothing with it, not even drop it loudly.
+void fork_a_child(const std::string& job) {
+  Rank rank = join(MPI_COMM_WORLD, job);
+  if (rank.loads()) return rank.serve();
+  penstock::DataLoader loader = rank.loader("train");
+  penstock::BatchStream stream = loader.start();
+  stream.next();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      rank.leave();
+    } catch (const penstock::Error& error) {
+      code = error.kind() == penstock::ErrorKind::usage ? 0 : 2;
+    }
+    { const Rank dropped = std::move(rank); }
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  while (stream.next()) {
+  }
+  rank.leave();
+  std::printf("child ended with %d\n", WEXITSTATUS(status));
+}
+
+// The trainers have left before the loaders serve.
+void serve_late(const std::string& job) {
+  Rank rank = join(MPI_COMM_WORLD, job);
+  if (!rank.loads()) {
+    rank.leave();
+    return;
+  }
+  ::sleep(1);
+  rank.serve();
+  std::printf("served late\n");
+}
+
+void say_roles(const std::string& job) {
+  penstock::JoinOptions options;
+  options.role = rank_of(MPI_COMM_WORLD) < 3 ? penstock::Role::trainer : penstock::Role::loader;
+  Rank rank = join(MPI_COMM_WORLD, job, options);
+  if (rank.loads()) return rank.serve();
+  read_all(rank, "roles");
+  rank.leave();
+}
+
 // Trainer 1 goes on its way with an exception; `kill`: loader 0 dies, while everybody works.
 void end_badly(const std::string& job, bool kill) {
   Rank rank = join(MPI_COMM_WORLD, job);
@@ -124,6 +190,10 @@ int run(const std::string& mode, const std::string& job) {
     if (mode == "batch_after_leave") batch_after_leave(job);
     if (mode == "wrong_calls") wrong_calls(job);
     if (mode == "throws" || mode == "kill") end_badly(job, mode == "kill");
+    if (mode == "leaves_badly" || mode == "never_leaves") leave_badly(job, mode == "leaves_badly");
+    if (mode == "fork") fork_a_child(job);
+    if (mode == "late") serve_late(job);
+    if (mode == "roles") say_roles(job);
     if (mode == "other_job") {
       penstock::JoinOptions options;
       options.overrides = {"seed=" + std::to_string(rank_of(MPI_COMM_WORLD) % 2)};

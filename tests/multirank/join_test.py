@@ -2,8 +2,10 @@
 under `penstock run`, part of a program's ranks, one job after the other; what is refused; and how a job ends whose rank dies."""
 
 import os
+import re
 import sys
 import tempfile
+import time
 
 from jobs import BUILD, demo_photos, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
 from leftovers import no_leftovers, run
@@ -81,11 +83,39 @@ def test_what_is_refused():
 def test_batches_outlive_the_job():
     said = under_mpirun(3, PROBE, "batch_after_leave", JOB)
     assert said.count("again: leave(): this rank has left") == 2 and said.count("after leave: ") == 2, said
+    assert said.count("this rank has left the job") == 2, said
 
 
 def test_a_rank_that_ends_badly_ends_the_job():
     for mode in ("throws", "kill"):
         under_mpirun(4, PROBE, mode, JOB, code=None, limit_s=90)
+
+
+def test_who_cannot_go_on_tells_the_others():
+    over_mpi = write_job(work.name, demo_photos(), name="mpi.yaml")
+    with open(over_mpi, "a") as file:
+        file.write("transport: mpi\n")
+    for mode in ("leaves_badly", "never_leaves"):
+        for job in (JOB, over_mpi):
+            begun = time.monotonic()
+            said = under_mpirun(4, PROBE, mode, job, code=None, limit_s=60)
+            assert "rank 1: trainer 1 cannot go on" in said, (mode, said)
+            assert re.search(r"^rank 0: .*trainer 1 .*the program left badly", said, re.M), (mode, said)
+            assert len(re.findall(r"^rank [23]: loader [01]: the job ended badly", said, re.M)) == 2, (mode, said)
+            assert time.monotonic() - begun < 25, (mode, job)
+
+
+def test_a_forked_child_disturbs_nothing():
+    assert under_mpirun(3, PROBE, "fork", JOB).count("child ended with 0") == 2
+
+
+def test_loaders_that_serve_when_the_trainers_have_left():
+    assert under_mpirun(4, PROBE, "late", JOB).count("served late") == 2
+
+
+def test_roles_that_the_ranks_say():
+    without_roles = write_job(work.name, demo_photos(), trainers=None, name="roles.yaml")
+    assert under_mpirun(4, PROBE, "roles", without_roles).startswith("roles 3 trainers ")
 
 
 if __name__ == "__main__":

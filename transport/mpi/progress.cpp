@@ -24,6 +24,8 @@ constexpr int kPayloadTag = 3;
 constexpr size_t kSpareChunkBuffers = 32;
 constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than sleeps while there is traffic
 
+constexpr Nanoseconds kLastWords = 2 * kSecond;
+
 constexpr std::chrono::seconds kCollectiveTimeout{120};
 
 }  // namespace
@@ -34,6 +36,12 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
   const auto timeout = std::chrono::duration<double>(options.start_timeout_s);
   if (started.wait_for(timeout) != std::future_status::ready) {
     new std::shared_ptr<Progress>(progress);  // never destroyed: the thread is still in there
+    if (options.communicator) {
+      throw Error(ErrorKind::peer_lost,
+                  "join: not all ranks of the communicator have come within " +
+                      std::to_string(static_cast<int64_t>(options.start_timeout_s)) + " s",
+                  "every rank of it calls join(), with the same job; mpi.start_timeout_s sets how long to wait");
+    }
     throw Error(ErrorKind::peer_lost,
                 "MPI did not start within " + std::to_string(static_cast<int64_t>(options.start_timeout_s)) +
                     " s: this rank waits for the others in MPI_Init",
@@ -75,6 +83,10 @@ void Progress::run() {
 }
 
 Progress::~Progress() {
+  if (programs_communicator_) {
+    end_thread();
+    return;
+  }
   {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -85,6 +97,17 @@ Progress::~Progress() {
 
 // The program started MPI, and calls it while this thread does.
 void Progress::take_communicator(int handle) {
+  int running = 0;
+  int over = 0;
+  PENSTOCK_MPI_CALL(MPI_Initialized(&running));
+  PENSTOCK_MPI_CALL(MPI_Finalized(&over));
+  if (running == 0 || over != 0) {
+    throw Error(
+        ErrorKind::usage,
+        std::string("join: MPI ") + (over != 0 ? "has been finalised" : "has not been started") +
+            " (as the MPI sees it that penstock's component was built on)",
+        "call MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) before it, of that MPI, and MPI_Finalize behind it");
+  }
   int provided = MPI_THREAD_SINGLE;
   PENSTOCK_MPI_CALL(MPI_Query_thread(&provided));
   if (provided != MPI_THREAD_MULTIPLE) {
@@ -108,6 +131,7 @@ void Progress::take_communicator(int handle) {
   if (between_groups != 0) {
     throw Error(ErrorKind::usage, "join: the communicator joins two groups", "merge it: MPI_Intercomm_merge");
   }
+  programs_ = programs;
   PENSTOCK_MPI_CALL(MPI_Comm_dup(programs, &comm_));
 }
 
@@ -195,7 +219,7 @@ void Progress::loop() {
       if (!work_.empty()) {
         work = std::move(work_.front());
         work_.pop_front();
-      } else if (stopping_ && orders_.empty() && sending_.empty()) {
+      } else if (ends_now_ || (stopping_ && orders_.empty() && sending_.empty())) {
         return;
       } else if (!moved && orders_.empty()) {
         const Nanoseconds now = clock.now();
@@ -206,7 +230,7 @@ void Progress::loop() {
       }
     }
     if (work.valid()) work();
-    if (finalised_) return;
+    if (finalised_ || at_end()) return;
   }
 }
 
@@ -546,17 +570,62 @@ int Progress::communicator_of(bool in) {
   const auto found = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
   call_in_thread([this, found, in] {
     PENSTOCK_MPI_CALL(MPI_Comm_split(comm_, in ? 0 : MPI_UNDEFINED, world_.rank, found.get()));
+    if (*found == MPI_COMM_NULL) return;
+    // Errors of the program's calls are the program's affair: as its own communicator has it, and not as ours.
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    PENSTOCK_MPI_CALL(MPI_Comm_get_errhandler(programs_, &handler));
+    PENSTOCK_MPI_CALL(MPI_Comm_set_errhandler(*found, handler));
+    PENSTOCK_MPI_CALL(MPI_Errhandler_free(&handler));
   });
   return MPI_Comm_c2f(*found);
 }
 
+// The thread of one who joined makes no call that waits, so it can always be ended.
+void Progress::end_thread() {
+  {
+    MutexLock lock(mutex_);
+    ends_now_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Progress::at_end() {
+  if (last_barrier_ == MPI_REQUEST_NULL) return false;
+  int met = 0;
+  PENSTOCK_MPI_CALL(MPI_Test(&last_barrier_, &met, MPI_STATUS_IGNORE));
+  if (met == 0) return false;
+  PENSTOCK_MPI_CALL(MPI_Comm_free(&comm_));
+  MutexLock lock(mutex_);
+  all_met_ = true;
+  changed_.notify_all();
+  return true;
+}
+
+bool Progress::meet_at_end(Nanoseconds timeout_ns) {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + timeout_ns;
+  MutexLock lock(mutex_);
+  work_.emplace_back([this] { PENSTOCK_MPI_CALL(MPI_Ibarrier(comm_, &last_barrier_)); });
+  changed_.notify_all();
+  while (!all_met_ && !failed_ && clock.now() < deadline) changed_.wait_for(mutex_, std::chrono::milliseconds(10));
+  return all_met_;
+}
+
 bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
+  if (programs_communicator_) {
+    // What is said last still goes out, to whoever is there.
+    const bool sent = flush(all_alive ? timeout_ns : std::min(timeout_ns, kLastWords));
+    const bool met = all_alive && sent && meet_at_end(timeout_ns);
+    end_thread();
+    return met;
+  }
   if (!all_alive) return false;
   if (!flush(timeout_ns)) return false;
   std::packaged_task<void()> task([this] {
     PENSTOCK_MPI_CALL(MPI_Barrier(comm_));
     PENSTOCK_MPI_CALL(MPI_Comm_free(&comm_));
-    if (!programs_communicator_) PENSTOCK_MPI_CALL(MPI_Finalize());
+    PENSTOCK_MPI_CALL(MPI_Finalize());
     finalised_ = true;
   });
   auto finished = task.get_future();

@@ -47,8 +47,9 @@ namespace penstock::mpi {
 
 class Progress {
  public:
-  // Starts the thread, which calls MPI_Init_thread, and waits for that. Error(runtime) after options.start_timeout_s;
-  // the thread, which nothing can call back from MPI, is then left behind with all it uses.
+  // Starts the thread, which calls MPI_Init_thread, or duplicates the program's communicator, and waits for that.
+  // Error(peer_lost) after options.start_timeout_s; the thread, which nothing can call back from MPI, is then left
+  // behind with all it uses.
   static std::shared_ptr<Progress> start(const MpiOptions& options);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -100,6 +101,9 @@ class Progress {
   void initialise();
   void start_mpi();
   void take_communicator(int handle);
+  bool meet_at_end(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
+  void end_thread() PENSTOCK_EXCLUDES(mutex_);
+  bool at_end();
   void loop();
   void set_aside();
   bool succeeds(PeerId peer, int code, const char* call);
@@ -127,6 +131,8 @@ class Progress {
 
   // Used by the thread alone:
   bool finalised_ = false;
+  MPI_Comm programs_ = MPI_COMM_NULL;            // what was joined
+  MPI_Request last_barrier_ = MPI_REQUEST_NULL;  // of who joined: never waited for
   std::list<Outgoing> sending_;
   std::list<Arriving> arriving_;
   FaultTolerance ulfm_;
@@ -151,6 +157,8 @@ class Progress {
   bool busy_ PENSTOCK_GUARDED_BY(mutex_) = false;         // the thread has sends under way
   bool order_wakes_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread sleeps for longer than an order may wait
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  bool ends_now_ PENSTOCK_GUARDED_BY(mutex_) = false;  // whatever is under way
+  bool all_met_ PENSTOCK_GUARDED_BY(mutex_) = false;   // at the barrier of the end
   bool failed_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);
 };

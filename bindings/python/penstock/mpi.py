@@ -85,10 +85,12 @@ class Rank:
         if self._left:
             return
         self._left = True
-        report = self._native.leave(well)
+        try:
+            report = self._native.leave(well)
+        finally:
+            if self.trainers != MPI.COMM_NULL and not MPI.Is_finalized():
+                self.trainers.Free()
         self.report = json.loads(report) if report else None
-        if self.trainers != MPI.COMM_NULL:
-            self.trainers.Free()
 
     def __enter__(self) -> "Rank":
         return self
@@ -106,5 +108,5 @@ def join(comm: MPI.Comm, job: Union[str, os.PathLike], role: Optional[str] = Non
     UsageError without MPI_THREAD_MULTIPLE, and for a communicator without a loader; ConfigError where ranks read different jobs.
     """
     lines = _job.words_of(overrides)
-    path = os.fspath(job)
-    return Rank(_penstock.join(comm.py2f(), path, lines, role), path, lines)
+    native = _penstock.join(comm.py2f(), os.fspath(job), lines, role)
+    return Rank(native, native.job_file, lines)

@@ -1,6 +1,7 @@
 // libpenstock_opencv.so: OpenCV's resize behind the plain interface of pixels/opencv_resize.h.
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include <opencv2/core.hpp>
 #include <opencv2/core/utility.hpp>
@@ -23,6 +24,7 @@ int interpolation_of(Filter filter) {
 
 bool resize(const OpencvResize& task, char* why, size_t size) noexcept {
   try {
+    cv::ipp::setUseIPP(false);  // a setting of each thread
     // OpenCV has no matrix of constant pixels; it reads this one.
     const cv::Mat source(task.source.height, task.source.width, CV_8UC3, const_cast<uint8_t*>(task.source.data),
                          task.source.row_bytes);
@@ -41,8 +43,11 @@ bool resize(const OpencvResize& task, char* why, size_t size) noexcept {
 extern "C" __attribute__((visibility("default"))) const penstock::OpencvComponent* penstock_opencv_component() {
   static const penstock::OpencvComponent component = [] {
     cv::setNumThreads(1);
-    cv::ipp::setUseIPP(false);
-    return penstock::OpencvComponent{penstock::kOpencvInterface, CV_VERSION, penstock::resize};
+    // The library's that was loaded, and not the headers'.
+    static const std::string version = std::to_string(cv::getVersionMajor()) + "." +
+                                       std::to_string(cv::getVersionMinor()) + "." +
+                                       std::to_string(cv::getVersionRevision());
+    return penstock::OpencvComponent{penstock::kOpencvInterface, version.c_str(), penstock::resize};
   }();
   return &component;
 }
