@@ -1,6 +1,7 @@
 # What `cmake --install` puts where: the program, libpenstock with the MPI component beside it, the headers of a C++
 # user, and the package that find_package(penstock) finds. tests/install builds a separate project against it.
 include(CMakePackageConfigHelpers)
+include(CheckCXXSourceCompiles)
 
 install(TARGETS penstock_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS penstock penstock_c EXPORT penstockTargets
@@ -34,7 +35,10 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/base/error.h
   runtime/base/fields.h
   runtime/serving/preprocessor.h
-  runtime/client/data_loader.h)
+  runtime/client/data_loader.h
+  # Compiled in a program that has libtorch: COMPONENTS torch.
+  bindings/torch/data_loader.h
+  bindings/torch/dataset.h)
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/penstock/${folder})
@@ -42,6 +46,16 @@ endforeach()
 
 set(PENSTOCK_PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 install(EXPORT penstockTargets NAMESPACE penstock:: DESTINATION ${PENSTOCK_PACKAGE_FOLDER})
+# Of libpenstock, for penstock-torch.cmake: a libtorch of the other ABI cannot be in one program with it.
+check_cxx_source_compiles("#include <string>
+#if !_GLIBCXX_USE_CXX11_ABI
+#error the ABI before C++11
+#endif
+int main() {}" PENSTOCK_HAS_CXX11_ABI)
+set(PENSTOCK_CXX11_ABI 0)
+if(PENSTOCK_HAS_CXX11_ABI)
+  set(PENSTOCK_CXX11_ABI 1)
+endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/penstock-config.cmake.in
   ${PROJECT_BINARY_DIR}/package/penstock-config.cmake INSTALL_DESTINATION ${PENSTOCK_PACKAGE_FOLDER})
 # Before 1.0 the interface may change with every minor version.
@@ -49,4 +63,5 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/penstock-config-v
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/package/penstock-config.cmake
               ${PROJECT_BINARY_DIR}/package/penstock-config-version.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/penstock-torch.cmake
         DESTINATION ${PENSTOCK_PACKAGE_FOLDER})

@@ -64,17 +64,26 @@ def main():
         headers = sorted(os.path.relpath(os.path.join(folder, name), os.path.join(moved, "include"))
                          for folder, _, names in os.walk(os.path.join(moved, "include")) for name in names)
         assert headers == ["penstock/" + header for header in (
-            "bindings/c/penstock.h", "bindings/mpi/join.h", "runtime/base/arithmetic.h", "runtime/base/error.h", "runtime/base/fields.h",
+            "bindings/c/penstock.h", "bindings/mpi/join.h", "bindings/torch/data_loader.h", "bindings/torch/dataset.h", "runtime/base/arithmetic.h", "runtime/base/error.h", "runtime/base/fields.h",
             "runtime/base/memory.h", "runtime/client/data_loader.h", "runtime/embedded/receiver_host.h", "runtime/pixels/finish.h",
             "runtime/process/placement.h", "runtime/ranks/joined_rank.h", "runtime/serving/preprocessor.h")], headers
         # Each needs nothing but the others that are installed, and MPI's.
         with_mpi = cached("PENSTOCK_MPI") != "OFF"
         flags_of_mpi = subprocess.run(["mpicc", "--showme:compile"], capture_output=True, text=True).stdout.split() if with_mpi else []
         for header in headers:
-            if "/mpi/" in header and not with_mpi:
+            if "/torch/" in header or ("/mpi/" in header and not with_mpi):  # with a libtorch: tests/bindings/torch_test.py
                 continue
             must([cached("CMAKE_CXX_COMPILER"), "-std=c++20", *flags_of_mpi, "-fsyntax-only", "-x", "c++", "-I",
                   os.path.join(moved, "include", "penstock"), os.path.join(moved, "include", header)], env)
+
+        # A component that there is not is refused by name, before anything is compiled.
+        wrong = os.path.join(top, "wrong")
+        os.makedirs(wrong)
+        with open(os.path.join(wrong, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+            file.write("cmake_minimum_required(VERSION 3.22)\nproject(wrong LANGUAGES CXX)\n"
+                       "find_package(penstock REQUIRED COMPONENTS torhc)\n")
+        refused = run(["cmake", "-S", wrong, "-B", wrong + "/build", f"-DCMAKE_PREFIX_PATH={moved}"], 60, env)
+        assert refused.returncode != 0 and "it has no component 'torhc'; there are: c, torch" in refused.stderr, refused
 
         # Python workers run the script that was installed with the program.
         own = dict(env, PENSTOCK_PYTHON=sys.executable)
@@ -127,13 +136,6 @@ def main():
         made = must([in_c + "/build/preprocess", os.path.join(project, "job.yaml"), "train", picture],
                     dict(env, PENSTOCK_CFG__SPLITS__TRAIN__PIPELINE=resized))
         assert "[3, 32, 32], mean 0." in made.stdout, made.stdout
-        with open(os.path.join(in_c, "CMakeLists.txt"), "r+", encoding="utf-8") as file:
-            text = file.read().replace("COMPONENTS c)", "COMPONENTS fortran)")
-            file.seek(0)
-            file.truncate()
-            file.write(text)
-        refused = run(["cmake", "-S", in_c, "-B", in_c + "/refused", "-G", "Ninja", *flags], 60, env)
-        assert refused.returncode != 0 and "fortran" in refused.stderr, refused.stderr
 
         # The installed program, one trainer and one loader.
         if not with_mpi:
