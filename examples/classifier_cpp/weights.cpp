@@ -36,7 +36,8 @@ Tensors read(const std::string& path) {
     value = torch::pickle_load(bytes);
   } catch (const c10::Error& problem) {
     wrong("cannot read the weights '" + path + "': " + problem.what_without_backtrace(),
-          "write them by torch.save(model.state_dict(), FILE)");
+          "write them by torch.save(dict(model.state_dict()), FILE): libtorch reads no OrderedDict, which a state_dict "
+          "is");
   }
   if (!value.isGenericDict()) wrong("'" + path + "' holds no state_dict");
   auto entries = value.toGenericDict();

@@ -1,7 +1,9 @@
 // Weights from files that Python's torch.save wrote, and back.
 //
-//   load_all(*model, "epoch-3.pt");          // a state_dict, or a checkpoint of examples/classifier
-//   save_all(*model, "weights.pt");          // which Python's torch.load reads
+//   torch.save(dict(model.state_dict()), "start.pt")      # Python: libtorch's unpickler has no OrderedDict
+//
+//   load_all(*model, "start.pt");                         // or a dict whose "model" is such a one
+//   save_all(*model, "weights.pt");                       // which Python's torch.load reads
 //
 // Trust: the file is read by libtorch's unpickler, which knows tensors and plain values and runs no code of the file's.
 // Failure: penstock::Error that names the file and what differs first.

@@ -81,7 +81,7 @@ def check_includes(path, lines, rules):
 # (folders, but not these, what is looked for, why not)
 BANS = [
     (("",), ("transport/mpi", "bindings/mpi"), r"#include <mpi\.h>", "mpi.h is seen in transport/mpi and bindings/mpi only"),
-    (("",), ("runtime/gpu/cuda", "runtime/gpu/nvjpeg", "runtime/gpu/nccl", "bindings", "bench/gpu"), rf"#include <(?:{GPUS})>", "no header of a GPU or of torch"),
+    (("",), ("runtime/gpu/cuda", "runtime/gpu/nvjpeg", "runtime/gpu/nccl", "bindings", "bench/gpu", "examples/classifier_cpp"), rf"#include <(?:{GPUS})>", "no header of a GPU or of torch"),
     (("",), ("runtime/pixels/opencv",), r"#include <opencv2?/", "OpenCV's headers are seen in runtime/pixels/opencv only"),
     (("runtime/balancer",), (), r"#include <(?:thread|chrono|random|mutex|atomic|ctime|time\.h|sys/.*)>",
      "the balancer has no clock, threads or random numbers of its own"),
