@@ -4,8 +4,8 @@
 //   torchrun --no-python --nproc-per-node 2 classifier train CONFIG
 //   penstock launch --run examples/classifier/job.yaml -n 4 -- classifier train CONFIG
 //
-// The same settings, batches, losses and lines; --weights FILE begins with weights that Python's torch.save wrote. At
-// the end OUTPUT/weights.pt has the weights, which `train_model.py evaluate CONFIG --checkpoint` measures.
+// The same settings, batches, losses and lines; --weights FILE begins with weights that Python wrote (weights.h). At
+// the end OUTPUT/weights.pt has the weights.
 #include <fnmatch.h>
 #include <torch/nn.h>
 #include <torch/optim.h>

@@ -3,7 +3,7 @@
 //   torch.save(dict(model.state_dict()), "start.pt")      # Python: libtorch's unpickler has no OrderedDict
 //
 //   load_all(*model, "start.pt");                         // or a dict whose "model" is such a one
-//   save_all(*model, "weights.pt");                       // which Python's torch.load reads
+//   save_all(*model, "weights.pt");                       // for torch.load("weights.pt", weights_only=False)
 //
 // Trust: the file is read by libtorch's unpickler, which knows tensors and plain values and runs no code of the file's.
 // Failure: penstock::Error that names the file and what differs first.
