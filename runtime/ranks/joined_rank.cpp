@@ -63,7 +63,7 @@ class JoinedRank::Impl {
         throw Error(ErrorKind::usage, "join: the communicator has one rank, which would train and have no loader",
                     "start more ranks; or leave join() out: a DataLoader alone loads in threads of its own");
       }
-      members_ = agree_on_roles(*session_, job_, {"join", options.role, "PROGRAM"}, met_by_all);
+      members_ = agree_on_roles(*session_, job_, {kJoinCommand, options.role, ""}, met_by_all);
       trainers_ = static_cast<int>(ranks_with(members_, Role::trainer).size());
       (void)replicas_of(job_, trainers_);
       trainers_communicator = session_->communicator_of(!loads());

@@ -103,10 +103,10 @@ class Agreement {
     }
     std::vector<Member> members = roles_as_said(ranks);
     if (job_.roles.trainers_given) {
-      throw Error(
-          ErrorKind::config,
-          "roles.trainers is " + std::to_string(job_.roles.trainers) + ", and the ranks say their roles by --role",
-          "leave one of them out: roles.trainers is for nodes that are all alike");
+      throw Error(ErrorKind::config,
+                  "roles.trainers is " + std::to_string(job_.roles.trainers) + ", and the ranks say their roles by " +
+                      (joins() ? "JoinOptions::role (in Python role=)" : "--role"),
+                  "leave one of them out: roles.trainers is for nodes that are all alike");
     }
     if (members[0].role != Role::trainer) refuse_order(members);
     return members;
@@ -137,6 +137,8 @@ class Agreement {
     refuse_difference(rank, "the splits differ: the latter has more of them");
   }
 
+  bool joins() const { return mine_.command == kJoinCommand; }
+
   // Collective, as everybody meets it.
   [[noreturn]] void refuse_order(const std::vector<Member>& members) {
     const std::vector<std::string> commands = session_.all_gather(mine_.command_line);
@@ -147,7 +149,8 @@ class Agreement {
     };
     throw Error(ErrorKind::usage,
                 "rank 0 (host " + members[0].host + ") loads, but the first trainer coordinates and must be rank 0",
-                "put the trainers first: mpirun " + part(Role::trainer) + " : " + part(Role::loader));
+                joins() ? std::string("join a communicator in which a trainer comes first (MPI_Comm_split's key)")
+                        : "put the trainers first: mpirun " + part(Role::trainer) + " : " + part(Role::loader));
   }
 
   MpiSession& session_;

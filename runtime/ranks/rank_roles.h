@@ -21,6 +21,8 @@
 
 namespace penstock {
 
+inline constexpr const char* kJoinCommand = "join";  // of ranks that are programs of their own
+
 struct RankRequest {
   std::string command;  // that must be the same everywhere
   std::optional<Role> role;

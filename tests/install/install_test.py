@@ -146,7 +146,7 @@ def main():
         os.makedirs(in_mpi)
         shutil.copy(os.path.join(SOURCE, "examples", "mpi_sgd.cpp"), in_mpi)
         with open(os.path.join(in_mpi, "CMakeLists.txt"), "w", encoding="utf-8") as file:
-            file.write("cmake_minimum_required(VERSION 3.22)\nproject(in_mpi LANGUAGES C CXX)\nfind_package(penstock REQUIRED COMPONENTS mpi)\n"
+            file.write("cmake_minimum_required(VERSION 3.22)\nproject(in_mpi LANGUAGES CXX)\nfind_package(penstock REQUIRED COMPONENTS mpi)\n"
                        "add_executable(mpi_sgd mpi_sgd.cpp)\ntarget_link_libraries(mpi_sgd PRIVATE penstock::mpi)\n")
         must(["cmake", "-S", in_mpi, "-B", in_mpi + "/build", "-G", "Ninja", *flags], env)
         must(["cmake", "--build", in_mpi + "/build"], env)

@@ -36,8 +36,34 @@ if rank.report:
 '''
 
 
-with open(SCRIPT, "w") as file:
-    file.write(PROGRAM)
+WRONG = '''\
+import os, signal, sys, threading, time
+from mpi4py import MPI
+import penstock, penstock.mpi
+def said(call, *words, **named):
+    try:
+        call(*words, **named)
+    except penstock.UsageError as problem:
+        print(problem, flush=True)
+handled = []
+signal.signal(signal.SIGUSR1, lambda *_: handled.append(time.monotonic()))
+with penstock.mpi.join(MPI.COMM_WORLD, sys.argv[1]) as rank:
+    begun = time.monotonic()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    if rank.loads:
+        said(rank.leave)
+        rank.serve()
+    else:
+        said(rank.serve)
+        said(rank.DataLoader, "train", rank=0, num_replicas=2)
+        if rank.number == 1:
+            time.sleep(4)                       # the others wait for it, and handle signals meanwhile
+        rank.leave()
+print("handled", 7 if handled and handled[0] - begun < 3.5 else handled, flush=True)
+'''
+for path, text in ((SCRIPT, PROGRAM), (SCRIPT.replace("program", "wrong"), WRONG)):
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def under_mpirun(ranks, *words, code=0, limit_s=60, mca=()):
@@ -76,6 +102,10 @@ def test_what_is_refused():
                              (2, "all", "all 2 ranks would train"), (3, "other_job", "seed: ")):
         said = under_mpirun(ranks, PROBE, mode, JOB, code=0 if mode == "before_init" else None)
         assert why in said, (mode, said)
+    assert "JoinOptions::role" in under_mpirun(4, PROBE, "roles", JOB, code=None)
+    said = under_mpirun(3, sys.executable, "-m", "mpi4py", SCRIPT.replace("program", "wrong"), JOB)
+    assert said.count("serve(): this rank trains") == 2 and said.count("has its place by that") == 2, said
+    assert said.count("leave(): this rank loads") == 1 and said.count("handled 7") == 3, said
     said = under_mpirun(3, PROBE, "wrong_calls", JOB)
     assert "trainer: serve(): this rank trains" in said and "loader: leave(): this rank loads" in said, said
 

@@ -36,11 +36,16 @@ __all__ = ["Rank", "join"]
 
 class _JoinedLoader(DataLoader):
     def __init__(self, native: Any, job: str, split: Optional[str], **options: Any) -> None:
+        given = [name for name in ("num_replicas", "rank", "ranks_per_replica", "attach") if options.get(name) is not None]
+        if given:
+            raise UsageError(f"{given[0]}: a rank that joined a job has its place by that", f"leave {given[0]} out")
         self._joined = native
         super().__init__(job, split, **options)
 
     def _open(self, raw: bool) -> Any:
-        return _penstock.Loader(self._job, raw_images=raw, gpu_images=raw, receiver=self._joined, **self._options)
+        # Whatever torch.distributed or the environment says of places.
+        options = dict(self._options, num_replicas=None, rank=None, places_are_ranks=False)
+        return _penstock.Loader(self._job, raw_images=raw, gpu_images=raw, receiver=self._joined, **options)
 
 
 class Rank:
@@ -77,11 +82,15 @@ class Rank:
 
     def serve(self) -> None:
         """A loader's work, until the trainers have left."""
+        if not self.loads:
+            raise UsageError("serve(): this rank trains", "only ranks that load serve, once")
         self._left = True
         self._native.serve()
 
     def leave(self, well: bool = True) -> None:
         """A trainer's end, collective among them. `well=False`: the program could not do what it wanted to, and the job ends badly."""
+        if self.loads:
+            raise UsageError("leave(): this rank loads", "trainers leave, once; loaders serve()")
         if self._left:
             return
         self._left = True
@@ -102,7 +111,8 @@ class Rank:
 
 def join(comm: MPI.Comm, job: Union[str, os.PathLike], role: Optional[str] = None,
          overrides: Union[str, Sequence[str], Mapping[str, Any]] = ()) -> Rank:
-    """Takes part in the job with all ranks of `comm`. `role`: "trainer" or "loader", on every rank or on none; `overrides`: keys of the job,
+    """Takes part in the job with all ranks of `comm`. `role`: "trainer" or "loader", on every rank or on none, in a job
+    without roles.trainers; `overrides`: keys of the job,
     the same on every rank.
 
     UsageError without MPI_THREAD_MULTIPLE, and for a communicator without a loader; ConfigError where ranks read different jobs.
