@@ -22,8 +22,8 @@
 // MPI: the library's thread calls it beside the program, on a duplicate of the communicator, so MPI_THREAD_MULTIPLE is
 //   required. The MPI of the program must be the one that penstock's MPI component was built on.
 // serve() should follow join() soon: trainers' first batches wait for it.
-// Thread-safety, ownership, failure: as runtime/ranks/joined_rank.h says. DataLoaders and batches may outlive leave(), and
-//   give nothing new then. A Rank that has not left must be gone before MPI_Finalize, and its DataLoaders too.
+// Thread-safety, ownership, failure: as runtime/ranks/joined_rank.h says. DataLoaders and batches may outlive leave()
+//   and MPI_Finalize, and give nothing new then. MPI_Finalize without leave() ends the job badly, by name.
 #pragma once
 
 #include <mpi.h>

@@ -31,11 +31,12 @@ constexpr std::chrono::milliseconds kAskEvery{50};    // how often while_waiting
 constexpr std::chrono::milliseconds kLastWords{300};  // trainer 0's goodbye, on its way to the others
 constexpr std::chrono::seconds kGoodbyeLimit{3};      // of a rank that goes without leave()
 
-MpiOptions mpi_options(const Job& job, int communicator) {
+MpiOptions mpi_options(const Job& job, int communicator, std::function<void()> before_finalize) {
   MpiOptions options;
   options.max_message_bytes = job.mpi.max_message_bytes;
   options.start_timeout_s = job.mpi.start_timeout_s;
   options.communicator = communicator;
+  options.before_finalize = std::move(before_finalize);
   return options;
 }
 
@@ -55,7 +56,8 @@ class JoinedRank::Impl {
         while_waiting_(options.while_waiting),
         job_(job_of(file, options.overrides)) {
     const SignalsBlocked blocked;  // threads that are made here leave signals to the program's
-    session_ = start_mpi(mpi_options(job_, communicator));
+    session_ = start_mpi(
+        mpi_options(job_, communicator, [this] { go_badly("the program called MPI_Finalize without leave()"); }));
     self_ = session_->world().rank;
     bool met_by_all = false;
     try {
@@ -80,16 +82,23 @@ class JoinedRank::Impl {
     }
   }
 
-  ~Impl() {
-    if (ended()) return;
-    well_ = false;
-    end_.set();
-    if (receiver_thread_.joinable()) {
-      (void)wait_for_worker(kGoodbyeLimit, {});
-      receiver_->stop();
-      receiver_thread_.join();
+  ~Impl() { go_badly("the program dropped its Rank without leave()"); }
+
+  // Without leave(): what still can be said is said.
+  void go_badly(const char* why) noexcept {
+    try {
+      if (ended()) return;
+      well_ = false;
+      why_badly_ = why;
+      end_.set();
+      if (receiver_thread_.joinable()) {
+        (void)wait_for_worker(kGoodbyeLimit, {});
+        receiver_->stop();
+        receiver_thread_.join();
+      }
+      end(false);
+    } catch (const std::exception&) {  // there is nobody to tell
     }
-    end(false);
   }
 
   bool loads() const noexcept { return me().role == Role::loader; }
@@ -205,7 +214,7 @@ class JoinedRank::Impl {
     receiver_ = std::make_unique<Receiver>(options, std::move(endpoint));
     receiver_->watch(end_.fd(), [this] {
       end_.clear();
-      receiver_->finish_program(well_, well_ ? "" : name() + ": the program left badly", well_ ? 0 : 1);
+      receiver_->finish_program(well_, well_ ? "" : name() + ": " + why_badly_, well_ ? 0 : 1);
     });
     receiver_->on_goodbye([this](const Goodbye& goodbye) {  // before clients are hung up on, who ask why
       if (!goodbye.good) say(goodbye.reason);
@@ -290,8 +299,9 @@ class JoinedRank::Impl {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Receiver> receiver_;  // made before there is another thread, and gone when over_ is true
   std::thread receiver_thread_;
-  Wakeup end_;           // publishes well_ to the receiver's thread
-  bool well_ = true;     // written before end_.set()
+  Wakeup end_;        // publishes well_ to the receiver's thread
+  bool well_ = true;  // written before end_.set(), like why_badly_
+  const char* why_badly_ = "the program left badly";
   bool failed_ = false;  // written by the worker, read once that is joined
   mutable Mutex mutex_;
   CondVar changed_;

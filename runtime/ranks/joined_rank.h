@@ -17,7 +17,7 @@
 //   waits for anybody; what MPI may still be sending then stays in memory until the process ends.
 // MPI: a thread of the library calls it, on a duplicate of the communicator, beside the program's own calls; so it must
 //   run with MPI_THREAD_MULTIPLE. After leave() and serve(), however they end, that thread is gone, and MPI_Finalize is
-//   the program's. A rank that never left must be gone before it.
+//   the program's. Called without leave(), MPI_Finalize ends the rank's part first, badly, and says so to the others.
 // Ownership: DataLoaders share the rank; it lives as long as the last of them. The trainers' communicator is the
 //   caller's to free, before MPI_Finalize.
 // Waiting: join() for mpi.start_timeout_s; serve() and leave() until the job ends, which is as long as the slowest

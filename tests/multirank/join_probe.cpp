@@ -153,6 +153,14 @@ void say_roles(const std::string& job) {
   rank.leave();
 }
 
+// A Rank that lives beyond MPI_Finalize, and never left.
+void finalize_first(const std::string& job) {
+  static Rank rank = join(MPI_COMM_WORLD, job);
+  if (rank.loads()) return rank.serve();
+  static penstock::DataLoader loader = rank.loader("train");
+  for (auto& batch : loader) (void)batch;
+}
+
 // Trainer 1 goes on its way with an exception; `kill`: loader 0 dies, while everybody works.
 void end_badly(const std::string& job, bool kill) {
   Rank rank = join(MPI_COMM_WORLD, job);
@@ -191,6 +199,7 @@ int run(const std::string& mode, const std::string& job) {
     if (mode == "wrong_calls") wrong_calls(job);
     if (mode == "throws" || mode == "kill") end_badly(job, mode == "kill");
     if (mode == "leaves_badly" || mode == "never_leaves") leave_badly(job, mode == "leaves_badly");
+    if (mode == "finalize_first") finalize_first(job);
     if (mode == "fork") fork_a_child(job);
     if (mode == "late") serve_late(job);
     if (mode == "roles") say_roles(job);

@@ -130,9 +130,17 @@ def test_who_cannot_go_on_tells_the_others():
             begun = time.monotonic()
             said = under_mpirun(4, PROBE, mode, job, code=None, limit_s=60)
             assert "rank 1: trainer 1 cannot go on" in said, (mode, said)
-            assert re.search(r"^rank 0: .*trainer 1 .*the program left badly", said, re.M), (mode, said)
+            why = "the program left badly" if mode == "leaves_badly" else "the program dropped its Rank without leave"
+            assert re.search(r"^rank 0: .*trainer 1 .*" + why, said, re.M), (mode, said)
             assert len(re.findall(r"^rank [23]: loader [01]: the job ended badly", said, re.M)) == 2, (mode, said)
             assert time.monotonic() - begun < 25, (mode, job)
+
+
+def test_a_program_that_forgets_to_leave_comes_to_an_end():
+    begun = time.monotonic()
+    said = under_mpirun(3, PROBE, "finalize_first", JOB, code=None, limit_s=90)
+    assert "rank 2: loader 0: " in said, said
+    assert time.monotonic() - begun < 60
 
 
 def test_a_forked_child_disturbs_nothing():

@@ -52,7 +52,9 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
 }
 
 Progress::Progress(const MpiOptions& options)
-    : max_message_bytes_(options.max_message_bytes), programs_communicator_(options.communicator) {
+    : max_message_bytes_(options.max_message_bytes),
+      programs_communicator_(options.communicator),
+      before_finalize_(options.before_finalize) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -132,6 +134,9 @@ void Progress::take_communicator(int handle) {
     throw Error(ErrorKind::usage, "join: the communicator joins two groups", "merge it: MPI_Intercomm_merge");
   }
   programs_ = programs;
+  // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+  PENSTOCK_MPI_CALL(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &finalize_key_, nullptr));
+  PENSTOCK_MPI_CALL(MPI_Comm_set_attr(MPI_COMM_SELF, finalize_key_, this));
   PENSTOCK_MPI_CALL(MPI_Comm_dup(programs, &comm_));
 }
 
@@ -588,6 +593,22 @@ void Progress::end_thread() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  // With the thread gone this is nobody else's.
+  if (finalize_key_ == MPI_KEYVAL_INVALID) return;
+  int key = finalize_key_;
+  finalize_key_ = MPI_KEYVAL_INVALID;
+  (void)MPI_Comm_delete_attr(MPI_COMM_SELF, key);
+  (void)MPI_Comm_free_keyval(&key);
+}
+
+// In MPI_Finalize of a program that has not left: it would wait for ranks that wait for this one.
+int Progress::on_finalize(MPI_Comm, int key, void* progress, void*) {
+  auto* const self = static_cast<Progress*>(progress);
+  if (self->finalize_key_ != key) return MPI_SUCCESS;  // end_thread() takes it away
+  self->finalize_key_ = MPI_KEYVAL_INVALID;
+  if (self->before_finalize_) self->before_finalize_();
+  self->end_thread();
+  return MPI_SUCCESS;
 }
 
 bool Progress::at_end() {

@@ -104,6 +104,7 @@ class Progress {
   bool meet_at_end(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
   void end_thread() PENSTOCK_EXCLUDES(mutex_);
   bool at_end();
+  static int on_finalize(MPI_Comm, int, void* progress, void*);
   void loop();
   void set_aside();
   bool succeeds(PeerId peer, int code, const char* call);
@@ -124,6 +125,7 @@ class Progress {
   MpiWorldInfo world_;
   const int64_t max_message_bytes_;
   const std::optional<int> programs_communicator_;
+  const std::function<void()> before_finalize_;
   MPI_Comm comm_ = MPI_COMM_NULL;  // our own duplicate, with MPI_ERRORS_RETURN
   std::promise<void> started_;
   std::thread thread_;
@@ -131,6 +133,7 @@ class Progress {
 
   // Used by the thread alone:
   bool finalised_ = false;
+  int finalize_key_ = MPI_KEYVAL_INVALID;        // of an attribute that MPI_Finalize deletes
   MPI_Comm programs_ = MPI_COMM_NULL;            // what was joined
   MPI_Request last_barrier_ = MPI_REQUEST_NULL;  // of who joined: never waited for
   std::list<Outgoing> sending_;
