@@ -32,6 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -100,6 +101,7 @@ class ExampleStream {
 };
 
 // The same as an input iterator: ++ lets go of the current example (unless it is kept elsewhere) and takes the next.
+// Copies are the same iteration.
 class ExampleIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -109,23 +111,32 @@ class ExampleIterator {
   using reference = Example&;
 
   ExampleIterator() = default;  // the end
-  Example& operator*() const { return *example_; }
-  Example* operator->() const { return &*example_; }
+  Example& operator*() const {
+    if (at_end()) throw Error(ErrorKind::usage, "there is no example at the end of an iteration");
+    return *place_->example;
+  }
+  Example* operator->() const { return &**this; }
   ExampleIterator& operator++() {
-    example_.reset();  // first of all, or its memory would count as held while the next is waited for
-    example_ = stream_.next();
+    if (at_end()) return *this;
+    place_->example.reset();  // first of all, or its memory would count as held while the next is waited for
+    place_->example = place_->stream.next();
     return *this;
   }
   void operator++(int) { ++*this; }
-  friend bool operator==(const ExampleIterator& a, const ExampleIterator& b) {
-    return a.example_.has_value() == b.example_.has_value();
-  }
+  friend bool operator==(const ExampleIterator& a, const ExampleIterator& b) { return a.at_end() == b.at_end(); }
 
  private:
   friend class DataLoader;
-  explicit ExampleIterator(ExampleStream stream) : stream_(std::move(stream)), example_(stream_.next()) {}
-  ExampleStream stream_;
-  mutable std::optional<Example> example_;
+  struct Place {
+    ExampleStream stream;
+    std::optional<Example> example;
+  };
+  explicit ExampleIterator(ExampleStream stream) : place_(std::make_shared<Place>()) {
+    place_->stream = std::move(stream);
+    place_->example = place_->stream.next();
+  }
+  bool at_end() const noexcept { return !place_ || !place_->example; }
+  std::shared_ptr<Place> place_;
 };
 
 // Private base: everything but iteration is what it is there, by the same names.
@@ -133,13 +144,17 @@ class DataLoader : private penstock::DataLoader {
   using Base = penstock::DataLoader;
 
  public:
-  // Error(usage), besides the base's, where the split's batches have no such fields.
+  // Error(usage), besides the base's, where the split's batches have no such fields, or text or bytes by these names.
   DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options = {},
              Fields fields = {})
       : DataLoader(Base(job_file, split, options), std::move(fields)) {}
   explicit DataLoader(Base&& loader, Fields fields = {}) : Base(std::move(loader)), fields_(std::move(fields)) {
-    (void)kind(fields_.data);  // it throws
-    (void)kind(fields_.target);
+    for (const std::string& one : {fields_.data, fields_.target}) {
+      const FieldKind what = kind(one);  // it throws where there is no such field
+      if (what != FieldKind::bytes && what != FieldKind::text) continue;
+      throw Error(ErrorKind::usage, "the field '" + one + "' varies in length, so no tensor can be made of it",
+                  "name another in Fields, and read this one by example.batch.value(\"" + one + "\", i)");
+    }
   }
   static DataLoader from_text(const std::string& job_text, const std::string& name, const std::string& split,
                               const DataLoaderOptions& options = {}, Fields fields = {}) {

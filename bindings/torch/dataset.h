@@ -20,7 +20,8 @@
 // Workers: none (the default) or one: penstock reads ahead in threads or ranks of its own. Of several, one may be given
 //   a batch before, and deliver it after, another.
 // State: what save() keeps counts the batches that get_batch() gave: with workers, also those that wait in the loader.
-//   load() takes untrusted text as DataLoader::resume() does, and refuses what differs, Error(config).
+//   load() takes untrusted text as DataLoader::resume() does, and refuses what differs, Error(config). A set_epoch()
+//   with another epoch than the loaded one, called between load() and begin(), wins: that epoch begins at its start.
 // Thread-safety: any thread, one at a time inside.
 // Failure: as penstock::DataLoader's; out of a worker, libtorch throws it on as WorkerException.
 #pragma once
@@ -97,6 +98,7 @@ class Dataset : public ::torch::data::datasets::StatefulDataset<Dataset, ::torch
     shared_->stream.reset();
     shared_->next = next;
     shared_->resumed = true;
+    shared_->loader.set_epoch(next.epoch);  // a later set_epoch() is seen by it
   }
 
   // The loader behind it, for what else it says (warnings(), class_names(), set_epoch()). Not while another thread is
@@ -111,14 +113,16 @@ class Dataset : public ::torch::data::datasets::StatefulDataset<Dataset, ::torch
 
     void begin() {
       stream.reset();  // the one before is left first, and its batches with it
-      if (!resumed) next = {loader.epoch(), 0};
-      stream = resumed ? loader.start_at(next.epoch, next.step) : loader.start();
+      const bool goes_on = resumed && next.epoch == loader.epoch();
+      if (!goes_on) next = {loader.epoch(), 0};
+      stream = loader.start_at(next.epoch, next.step);
       resumed = false;
     }
 
     // Behind an epoch's last batch comes the next epoch, as the loader counts them: an `eval` split has epoch 0 only.
     Cursor where_next() const {
-      if (!stream && !resumed) return {loader.epoch(), 0};
+      if (resumed) return next.epoch == loader.epoch() ? next : Cursor{loader.epoch(), 0};
+      if (!stream) return {loader.epoch(), 0};
       return next.step < loader.size() || next.step == 0 ? next : Cursor{loader.epoch(), 0};
     }
 

@@ -185,9 +185,7 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 
 BatchStream DataLoader::start() {
-  BatchStream stream = start_at(epoch(), 0);
-  impl_->next_epoch.reset();
-  return stream;
+  return start_at(epoch(), 0);
 }
 
 BatchStream DataLoader::start_at(int64_t which, int64_t step) {
@@ -200,13 +198,12 @@ BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_
   stream.iteration_->stream = impl_->session().begin(which, step, std::move(order));
   stream.iteration_->loader = impl_;
   impl_->last_epoch = which;  // an interrupted begin() was none
+  impl_->next_epoch.reset();
   return stream;
 }
 
 BatchIterator DataLoader::begin() {
-  BatchIterator iterator = begin_at(epoch(), 0);
-  impl_->next_epoch.reset();
-  return iterator;
+  return begin_at(epoch(), 0);
 }
 
 BatchIterator DataLoader::begin_at(int64_t which, int64_t step) {

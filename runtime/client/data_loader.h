@@ -34,7 +34,7 @@
 // Iteration: begin() starts a new iteration and gives its first batch; several iterators may be alive, each with its
 //   own position. `break` and begin() again just work. start() begins an iteration without waiting for its first batch.
 //   A `train` split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split
-//   replays epoch 0.
+//   replays epoch 0. begin_at() and start_at() use up a set_epoch() too: the next begin() has the epoch behind theirs.
 // Thread-safety: one thread at a time per DataLoader and its streams and iterators, but end_waits() from any;
 //   different DataLoaders are independent; batches may be dropped in any thread. fork() in the program is safe for
 //   the parent; the child must not use the loader, and batches it inherits are the parent's memory, not a copy: what

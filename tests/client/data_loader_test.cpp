@@ -140,6 +140,9 @@ TEST_CASE("begin_at resumes in the middle of an epoch") {
   CHECK(loader.begin_at(0, 7) == loader.end());
   CHECK_THROWS_AS((void)loader.begin_at(0, 8), Error);
   CHECK_THROWS_AS((void)loader.begin_at(0, -1), Error);
+  loader.set_epoch(3);
+  (void)loader.begin_at(3, 2);
+  CHECK(loader.epoch() == 4);  // that set_epoch() is used up
 }
 
 TEST_CASE("break at any step and begin again, many times") {
