@@ -69,13 +69,9 @@ class Meeting {
   }
 
   // The store is in one of them, which leaves last.
-  ~Meeting() {
-    try {
-      store_->add("done", 1);
-      if (rank_ == 0) wait_for_all("done", std::chrono::seconds(30));
-    } catch (const std::exception&) {
-      // Whoever is gone was missed before.
-    }
+  void leave() {
+    store_->add("done", 1);
+    if (rank_ == 0) wait_for_all("done", std::chrono::seconds(30));
   }
 
   void sum(torch::Tensor& tensor) {
@@ -155,9 +151,13 @@ Place::Place(const std::string& device) {
     rank_ = number_of("SLURM_PROCID", 0);
     world_size_ = number_of("SLURM_NTASKS", 1);
     local_rank_ = number_of("SLURM_LOCALID", 0);
+    of_slurm_ = true;
   }
   if (rank_ >= world_size_)
     wrong("RANK " + std::to_string(rank_) + " of WORLD_SIZE " + std::to_string(world_size_), "ranks count from 0");
+  if (device != "auto" && device != "cpu" && device != "cuda" && !device.starts_with("cuda:")) {
+    wrong("--device " + device, "say auto, cpu, cuda or cuda:1");
+  }
   const bool gpu = device == "auto" ? torch::cuda::is_available() : device != "cpu";
   if (gpu) {
     if (!torch::cuda::is_available()) {
@@ -176,6 +176,10 @@ Place::Place(const std::string& device) {
 }
 
 Place::~Place() = default;
+
+void Place::leave() {
+  if (meeting_) meeting_->leave();
+}
 
 void Place::sum_flat(torch::Tensor& flat) {
   if (meeting_) meeting_->sum(flat);

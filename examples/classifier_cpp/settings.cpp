@@ -138,7 +138,7 @@ Stage stage_of(const YAML::Node& node, const std::string& where) {
   stage.optimizer = section.get<std::string>("optimizer", "sgd");
   stage.momentum = section.get<double>("momentum", 0.9);
   stage.weight_decay = section.get<double>("weight_decay", 0.0005);
-  if (section["lr"].IsSequence()) {
+  if (section.has("lr") && section["lr"].IsSequence()) {
     stage.rates = section.get<std::vector<double>>("lr");
     if (stage.rates.empty()) wrong("'" + where + "lr' is [], and should be a number or numbers");
   } else {
@@ -158,7 +158,9 @@ double Stage::rate(int64_t epoch) const {
   return falling_rate * (0.01 + 0.99 * (1 + std::cos(M_PI * share)) / 2);
 }
 
-Settings read_settings(const std::string& path, const std::vector<std::string>& changes) {
+namespace {
+
+Settings settings_of(const std::string& path, const std::vector<std::string>& changes) {
   YAML::Node all = load(path, {});
   for (const std::string& text : changes) change(all, text);
   place_paths(all, files::current_path());  // those of the changes, as in a shell
@@ -192,4 +194,14 @@ Settings read_settings(const std::string& path, const std::vector<std::string>& 
     settings.stages.push_back(stage_of(node, "stages." + std::to_string(settings.stages.size()) + "."));
   }
   return settings;
+}
+
+}  // namespace
+
+Settings read_settings(const std::string& path, const std::vector<std::string>& changes) {
+  try {
+    return settings_of(path, changes);
+  } catch (const YAML::Exception& problem) {  // a list where a name should be, say
+    wrong("the settings '" + path + "': " + problem.what());
+  }
 }

@@ -5,7 +5,7 @@
 //   penstock launch --run examples/classifier/job.yaml -n 4 -- classifier train CONFIG
 //
 // The same settings, batches, losses and lines; --weights FILE begins with weights that Python wrote (weights.h). At
-// the end OUTPUT/weights.pt has the weights.
+// each epoch's end OUTPUT/weights.pt has the weights.
 #include <fnmatch.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
@@ -69,7 +69,7 @@ Arguments arguments_of(const std::vector<std::string>& words) {
   return arguments;
 }
 
-// All digits that the number has, as Python's repr.
+// The shortest digits that read back as the same number, which Python prints too.
 std::string digits(double number) {
   char text[64];
   const auto [end, error] = std::to_chars(text, text + sizeof text, number);
@@ -82,8 +82,13 @@ void say(const Place& place, const std::string& text) {
   std::fflush(stdout);
 }
 
-penstock::torch::DataLoader open_data(const Settings& settings, const std::string& split) {
+penstock::torch::DataLoader open_data(const Settings& settings, const std::string& split, const Place& place) {
   penstock::DataLoaderOptions options;
+  if (place.of_slurm()) {
+    options.num_replicas = place.world_size();
+    options.rank = place.rank();
+    options.places_are_ranks = true;
+  }
   const std::string size = std::to_string(settings.image_size);
   options.overrides = {"seed=" + std::to_string(settings.seed),
                        "splits." + split + ".batch_size=" + std::to_string(settings.batch_size),
@@ -192,10 +197,20 @@ ResNet build_network(const Settings& settings, int64_t classes, Place& place) {
   return model;
 }
 
+// Called by all, written by the first: the file of before or the new one, never half of it.
+void save(ResNet& model, const Settings& settings, Place& place) {
+  place.take_from_first(model->buffers());
+  if (!place.first()) return;
+  const std::string path = settings.output + "/weights.pt";
+  save_all(*model, path + ".part");
+  std::filesystem::rename(path + ".part", path);
+}
+
 void train(const Settings& settings, const Arguments& arguments) {
   Place place(arguments.device);
+  if (place.first()) std::filesystem::create_directories(settings.output);  // what fails here has cost nothing yet
   torch::manual_seed(static_cast<uint64_t>(settings.seed));
-  penstock::torch::DataLoader data = open_data(settings, "train"), val = open_data(settings, "val");
+  penstock::torch::DataLoader data = open_data(settings, "train", place), val = open_data(settings, "val", place);
   const int64_t classes = number_of_classes(settings, data);
   const std::vector<int64_t> top_k = top_k_of(settings, classes);
   ResNet model = build_network(settings, classes, place);
@@ -250,13 +265,11 @@ void train(const Settings& settings, const Arguments& arguments) {
       say(place, "epoch " + std::to_string(epoch) + " (" + stage.name + ") : loss " +
                      digits(lost / static_cast<double>(batches)) + tops + " of " +
                      std::to_string(static_cast<int64_t>(counts.back())) + " pictures");
+      save(model, settings, place);
     }
   }
-  place.take_from_first(model->buffers());
-  if (place.first()) {
-    std::filesystem::create_directories(settings.output);
-    save_all(*model, settings.output + "/weights.pt");
-  }
+  if (ended) save(model, settings, place);  // in the middle of an epoch
+  place.leave();
 }
 
 }  // namespace

@@ -198,6 +198,9 @@ int adapter(const std::string& job) {
   ::torch::serialize::OutputArchive out;
   dataset.save(out);
   out.save_to("dataset.pt");
+  ::torch::serialize::OutputArchive same;
+  dataset.save(same);
+  same.save_to("middle.pt");
   ::torch::serialize::InputArchive in;
   in.load_from("dataset.pt");
   penstock::torch::Dataset resumed(job, "train");
@@ -213,6 +216,17 @@ int adapter(const std::string& job) {
   penstock::torch::Dataset next(job, "train");
   next.load(again);
   CHECK_TRUE(take(next, 0) == third);
+  // set_epoch() with the loaded epoch changes nothing, with another it wins; either way it is used up.
+  for (const int64_t epoch : {1, 2}) {
+    ::torch::serialize::InputArchive middle;
+    middle.load_from("middle.pt");
+    penstock::torch::Dataset told(job, "train");
+    told.load(middle);
+    told.loader().set_epoch(epoch);
+    const std::vector<uint64_t> rest(second.begin() + 2, second.end());
+    CHECK_TRUE(take(told, 0) == (epoch == 1 ? rest : third));
+    CHECK_TRUE(told.loader().epoch() == epoch + 1);
+  }
   // A transform of libtorch's on top, of whole batches.
   using Batches = ::torch::data::transforms::BatchLambda<::torch::data::Example<>, ::torch::data::Example<>>;
   penstock::torch::Dataset source(job, "train");
@@ -258,6 +272,18 @@ int resume(const std::string& job) {
   std::vector<uint64_t> rest;
   for (auto i = other.begin_at(next.epoch, next.step); i != other.end(); ++i) rest.push_back(hash_of(i->data));
   CHECK_TRUE(rest == std::vector<uint64_t>(second.begin() + 3, second.end()));
+  // Copies of an iterator are one iteration, and there is nothing at its end.
+  auto one = other.begin_at(1, 0);
+  auto copy = one;
+  ++copy;
+  CHECK_TRUE(hash_of(one->data) == second[1]);
+  while (one != other.end()) ++one;
+  CHECK_TRUE(copy == other.end());
+  try {
+    (void)copy->data;
+    return 1;
+  } catch (const penstock::Error&) {
+  }
   // And moved: loader, stream and place go along.
   penstock::torch::DataLoader moved(std::move(other));
   CHECK_TRUE(moved.epoch() == 2 && moved.size() == static_cast<int64_t>(second.size()) && moved.embedded());

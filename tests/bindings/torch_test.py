@@ -54,7 +54,10 @@ project(newcomer LANGUAGES CXX)
 if(CALL_TORCH)
   find_package(Torch REQUIRED)
 endif()
-find_package(penstock REQUIRED COMPONENTS torch)
+if(NOT COMPONENTS)
+  set(COMPONENTS torch)
+endif()
+find_package(penstock REQUIRED COMPONENTS ${{COMPONENTS}})
 message(STATUS "libtorch's root: ${{PENSTOCK_TORCH_FOUND_ROOT}}")
 add_executable(torch_program {source}/tests/bindings/torch_program.cpp)
 target_link_libraries(torch_program PRIVATE penstock::torch)
@@ -182,6 +185,8 @@ def test_components_and_mixtures():
     assert folder and "libtorch's root: /usr" in said, said
     folder, said = configured("called-torch", project_folder(), "-DCALL_TORCH=ON")
     assert folder and "libtorch's root: /usr" in said, said
+    folder, said = configured("unknown", project_folder(), "-DCOMPONENTS=frobnicate;torch")
+    assert not folder and "it has no component 'frobnicate'; there are: c, torch" in said, said
     folder, said = configured("no-root", project_folder(), f"-DPENSTOCK_TORCH_ROOT={WORK}")
     assert not folder and "which has no include/torch/csrc/api/include/torch/torch.h, lib/libtorch.so" in said, said
     # A libtorch whose libraries are links to another's, as TorchConfig.cmake would have it.
@@ -258,8 +263,10 @@ class Classifier(Program):
 
     def __init__(self, python=sys.executable, program=None):
         super().__init__("classifier", "train_model.py", os.path.join(EXAMPLES, "classifier", "job.yaml"), python)
+        self.torchrun_words = self.words
         if program:
             self.words = [program]
+            self.torchrun_words = [python, "--no-python", program]
 
     def output_words(self, folder):
         return "--set", f"output={folder}"
@@ -277,10 +284,19 @@ stages:
 """)
 
 
+# Without a rate, which then falls as a cosine; the classes' layer alone.
+COSINE = os.path.join(WORK, "cosine.yaml")
+with open(SETTINGS, encoding="utf-8") as settings_file, open(COSINE, "w", encoding="utf-8") as cosine_file:
+    cosine_file.write(settings_file.read().partition("stages:")[0] + """\
+stages:
+  - {name: head, epochs: 3, freeze: [conv1, bn1, "layer*"]}
+""")
+
+
 def close(said, expected):
     """The same lines, up to rounding of losses."""
     there, here = [re.findall(r"^(step \d+|epoch \d+ \(\w+\) :) loss (\S+)(.*)$", one, re.M) for one in (said, expected)]
-    assert len(there) >= 4 and len(there) == len(here), (said, expected)
+    assert len(there) >= 2 and len(there) == len(here), (said, expected)
     for (name, loss, rest), (own_name, own_loss, own_rest) in zip(there, here):
         assert (name, rest) == (own_name, own_rest) and abs(float(loss) - float(own_loss)) <= 1e-4 * float(own_loss), (said, expected)
 
@@ -306,6 +322,22 @@ def test_the_classifier_is_that_of_python():
         two = program.several(2, *of_two)
         close(two, python.several(2, *of_two))
         assert losses(two) == losses(program.launched(4, *of_two, overrides=place)), "fed by loader ranks"
+        falling = ("train", COSINE, "--max-steps", "100", "--set", f"network.checkpoint={start}")
+        close(program.alone(*falling), python.alone(*falling))
+        # Slurm's variables say the places too, to the trainers and to what loads for them.
+        os.environ["SLURM_STEP_ID"] = "0"
+        of_slurm = program.several(2, *of_two, names=("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"))
+        del os.environ["SLURM_STEP_ID"]
+        assert losses(of_slurm) == losses(two), (of_slurm, two)
+        if root != DEBIAN:  # torchrun of 1.13 does not run on this Python
+            of_torchrun = Classifier(os.path.join(BUILD, "frameworks", "bin", "python"), programs(root)["classifier"])
+            assert losses(of_torchrun.by_torchrun(2, *of_two)) == losses(two)
+        of_three = ("train", SETTINGS, "--max-steps", "2", "--set", f"network.checkpoint={start}", "--set", "data.batch_size=4")
+        close(program.several(3, *of_three), python.several(3, *of_three))
+        # What ends one of them ends all, and soon.
+        begun = time.monotonic()
+        said = program.launched(4, "train", SETTINGS, "--set", "stages.0.lr=1e30", overrides=place, code=1)
+        assert "the loss is " in said and time.monotonic() - begun < 25, said
         # Without a file the same seed draws the same first weights.
         close(program.alone("train", SETTINGS, "--max-steps", "4"), python.alone("train", SETTINGS, "--max-steps", "4"))
         # What it has trained is measured by the other.

@@ -42,7 +42,7 @@ def losses(said):
 
 class Program:
     def __init__(self, folder, name, job, python=sys.executable):
-        self.words = [python, os.path.join(EXAMPLES, folder, name)]
+        self.words = self.torchrun_words = [python, os.path.join(EXAMPLES, folder, name)]
         self.job = job
 
     @staticmethod
@@ -75,8 +75,8 @@ class Program:
     def by_torchrun(self, count, *words, limit_s=LIMIT_S):
         words = self._with_output(words)
         with no_leftovers() as env:
-            return self._end([self.words[0], "-m", "torch.distributed.run", "--nproc_per_node", str(count), "--master_port",
-                              str(free_port()), "--log_dir", tempfile.mkdtemp(dir=WORK), *self.words[1:], *words], limit_s, 0, env)
+            return self._end([self.torchrun_words[0], "-m", "torch.distributed.run", "--nproc_per_node", str(count), "--master_port",
+                              str(free_port()), "--log_dir", tempfile.mkdtemp(dir=WORK), *self.torchrun_words[1:], *words], limit_s, 0, env)
 
     def several(self, count, *words, names=("RANK", "LOCAL_RANK", "WORLD_SIZE"), limit_s=LIMIT_S):
         """So many processes with their places in the variables of these names, each loading for itself; the first one's output."""
