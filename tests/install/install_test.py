@@ -47,6 +47,24 @@ def must(command, env, timeout=60, **kwargs):
     return result
 
 
+def build(project, flags, env):
+    must(["cmake", "-S", project, "-B", project + "/build", "-G", "Ninja", *flags], env)
+    must(["cmake", "--build", project + "/build"], env)
+
+
+def built(folder, source, component, languages, flags, env):
+    """The program that this source of examples/ makes in a project of its own, with one component of the package."""
+    os.makedirs(folder)
+    shutil.copy(os.path.join(SOURCE, "examples", source), folder)
+    name = os.path.splitext(source)[0]
+    with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+        file.write(f"cmake_minimum_required(VERSION 3.22)\nproject({name} LANGUAGES {languages})\n"
+                   f"find_package(penstock REQUIRED COMPONENTS {component})\n"
+                   f"add_executable({name} {source})\ntarget_link_libraries({name} PRIVATE penstock::{component})\n")
+    build(folder, flags, env)
+    return os.path.join(folder, "build", name)
+
+
 def main():
     sanitizers = cached("PENSTOCK_SANITIZE")
     with no_leftovers() as env, tempfile.TemporaryDirectory(prefix="install_test-") as top:
@@ -102,8 +120,7 @@ def main():
         flags = [f"-DCMAKE_CXX_COMPILER={cached('CMAKE_CXX_COMPILER')}", f"-DCMAKE_PREFIX_PATH={moved}"]
         if sanitizers:
             flags.append(f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers}")
-        must(["cmake", "-S", project, "-B", project + "/build", "-G", "Ninja", *flags], env)
-        must(["cmake", "--build", project + "/build"], env)
+        build(project, flags, env)
         # The job file that README.md shows is one.
         shown = os.path.join(project, "readme.yaml")
         with open(shown, "w", encoding="utf-8") as file:
@@ -122,18 +139,12 @@ def main():
         assert lines[0].startswith("epoch 0: 8 images of 3 x 224 x 224, first label "), printed
 
         # The C interface alone, from C.
-        in_c = os.path.join(top, "in_c")
-        os.makedirs(in_c)
-        shutil.copy(os.path.join(SOURCE, "examples", "preprocess.c"), in_c)
-        with open(os.path.join(in_c, "CMakeLists.txt"), "w", encoding="utf-8") as file:
-            file.write("cmake_minimum_required(VERSION 3.22)\nproject(in_c LANGUAGES C CXX)\nfind_package(penstock REQUIRED COMPONENTS c)\n"
-                       "add_executable(preprocess preprocess.c)\ntarget_link_libraries(preprocess PRIVATE penstock::c)\n")
-        must(["cmake", "-S", in_c, "-B", in_c + "/build", "-G", "Ninja", *flags, "-DCMAKE_C_FLAGS=-fsanitize=" + sanitizers if sanitizers else "-Wno-dev"], env)
-        must(["cmake", "--build", in_c + "/build"], env)
+        of_c = [*flags, f"-DCMAKE_C_FLAGS=-fsanitize={sanitizers}"] if sanitizers else flags
+        preprocess = built(os.path.join(top, "in_c"), "preprocess.c", "c", "C CXX", of_c, env)
         first = os.path.join(data, "train", sorted(os.listdir(os.path.join(data, "train")))[0])
         picture = os.path.join(first, sorted(os.listdir(first))[0])
         resized = "[{Resize: {size: [32, 32]}}, {ToDtype: {dtype: float32, scale: true}}]"
-        made = must([in_c + "/build/preprocess", os.path.join(project, "job.yaml"), "train", picture],
+        made = must([preprocess, os.path.join(project, "job.yaml"), "train", picture],
                     dict(env, PENSTOCK_CFG__SPLITS__TRAIN__PIPELINE=resized))
         assert "[3, 32, 32], mean 0." in made.stdout, made.stdout
 
@@ -142,15 +153,8 @@ def main():
             print("built without MPI: the rank under mpirun is left out")
             return 0
         # A program that is an MPI rank itself.
-        in_mpi = os.path.join(top, "in_mpi")
-        os.makedirs(in_mpi)
-        shutil.copy(os.path.join(SOURCE, "examples", "mpi_sgd.cpp"), in_mpi)
-        with open(os.path.join(in_mpi, "CMakeLists.txt"), "w", encoding="utf-8") as file:
-            file.write("cmake_minimum_required(VERSION 3.22)\nproject(in_mpi LANGUAGES CXX)\nfind_package(penstock REQUIRED COMPONENTS mpi)\n"
-                       "add_executable(mpi_sgd mpi_sgd.cpp)\ntarget_link_libraries(mpi_sgd PRIVATE penstock::mpi)\n")
-        must(["cmake", "-S", in_mpi, "-B", in_mpi + "/build", "-G", "Ninja", *flags], env)
-        must(["cmake", "--build", in_mpi + "/build"], env)
-        joined = must([*mpirun_words(2), in_mpi + "/build/mpi_sgd", os.path.join(project, "job.yaml"), "roles.trainers=1",
+        mpi_sgd = built(os.path.join(top, "in_mpi"), "mpi_sgd.cpp", "mpi", "CXX", flags, env)
+        joined = must([*mpirun_words(2), mpi_sgd, os.path.join(project, "job.yaml"), "roles.trainers=1",
                        "splits.train.batch_size=8"], env)
         assert joined.stdout.count("loss") == 3, joined.stdout
         launched = must([penstock, "launch", "--run", "--json", "--quiet", "-n", "2", os.path.join(project, "job.yaml"),
