@@ -17,7 +17,6 @@ import time
 import torch
 import torchvision
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import penstock
 
@@ -26,7 +25,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
 from common.flags import plainly, positive  # noqa: E402
 from common.rates import cosine, set_rate  # noqa: E402
-from common.place import joined, sum_over_ranks  # noqa: E402
+from common.place import in_parallel, joined, sum_over_ranks  # noqa: E402
 
 SIZES = ("splits.train.pipeline.0.Resize.size", "splits.test.pipeline.0.Resize.size")
 
@@ -55,9 +54,8 @@ def open_data(arguments, place):
     words = flags.overrides_of(arguments, SIZES)
     if arguments.data:
         words += [f"splits.{split}.dataset.cifar10={os.path.abspath(arguments.data)}" for split in ("train", "test")]
-    device = place.device if place.device.type == "cuda" else None
     size = arguments.batch_size // place.world_size
-    return (penstock.DataLoader(arguments.job, split=split, batch_size=size, device=device, overrides=words)
+    return (penstock.DataLoader(arguments.job, split=split, batch_size=size, device=place.gpu, overrides=words)
             for split in ("train", "test"))
 
 
@@ -86,10 +84,7 @@ def train_at(place, arguments):
         if place.first:
             print(f"{taken} of {of} weights from {arguments.weights}", flush=True)
     model.to(place.device)
-    if place.world_size > 1:
-        model = DistributedDataParallel(model, device_ids=[place.device] if place.device.type == "cuda" else None)
-    elif arguments.parallel == "dp":
-        model = nn.DataParallel(model)
+    model = nn.DataParallel(model) if arguments.parallel == "dp" and place.world_size == 1 else in_parallel(model, place)
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9, weight_decay=0.05)
     state = checkpoint.read(arguments.resume, arguments.output, place, "cifar10")
     if state:

@@ -21,7 +21,6 @@ import time
 import torch
 import torchvision
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import penstock
 
@@ -29,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
 from common import checkpoint, log  # noqa: E402
 from common.flags import plainly, positive  # noqa: E402
-from common.place import joined, mean_over_ranks  # noqa: E402
+from common.place import in_parallel, joined, mean_over_ranks  # noqa: E402
 from evaluator import Counts  # noqa: E402
 from settings import read_settings  # noqa: E402
 
@@ -66,8 +65,7 @@ def open_data(settings, place):
         if data["lists"]:
             words.append(f"splits.{split}.dataset.list={os.path.join(data['lists'], split + '.txt')}")
     words += data["overrides"]
-    device = place.device if place.device.type == "cuda" else None
-    return [penstock.DataLoader(data["job"], split=split, batch_size=data["batch_size"], device=device, overrides=words)
+    return [penstock.DataLoader(data["job"], split=split, batch_size=data["batch_size"], device=place.gpu, overrides=words)
             for split in ("train", "val")]
 
 
@@ -171,8 +169,7 @@ def train_at(place, settings, arguments):
         stage, within = plan[epoch]
         if wrapped is None or within == 0:  # a stage begins: other parameters, another optimizer
             frozen = freeze(model, stage["freeze"])
-            wrapped = DistributedDataParallel(model, device_ids=[place.device] if place.device.type == "cuda" else None) \
-                if place.world_size > 1 else model
+            wrapped = in_parallel(model, place)
             optimizer = optimizer_of(stage, model)
             logger.say(f"stage {stage['name']}: {stage['epochs']} epochs, {frozen} parameters frozen")
         if state is not None:  # of a stage that begins now it is another one's optimizer

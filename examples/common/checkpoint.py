@@ -43,7 +43,7 @@ def save(folder, epoch, place, program, *, model, optimizer, data, more=None, **
         return path
     state = {"epoch": epoch, "model": plain(model).state_dict(), "optimizer": optimizer.state_dict(), "data": data.state_dict(),
              "torch_rng": torch.get_rng_state(), "more": {"program": program, **(more or {})}}
-    if place.device.type == "cuda":
+    if place.gpu:
         state["cuda_rng"] = torch.cuda.get_rng_state(place.device)
     state.update({name: one.state_dict() for name, one in others.items()})
     os.makedirs(folder, exist_ok=True)
@@ -132,7 +132,7 @@ def restore(state, place, *, model, optimizer, data, **others):
         if name in state:
             one.load_state_dict(state[name])
     torch.set_rng_state(state["torch_rng"])
-    if "cuda_rng" in state and place.device.type == "cuda":
+    if "cuda_rng" in state and place.gpu:
         torch.cuda.set_rng_state(state["cuda_rng"], place.device)
 
 

@@ -14,6 +14,7 @@ import os
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 _VARIABLES = (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
 
@@ -29,6 +30,11 @@ class Place:
     def first(self) -> bool:
         """Of all: the one that prints, logs and saves."""
         return self.rank == 0
+
+    @property
+    def gpu(self) -> "torch.device | None":
+        """This process's GPU, as penstock.DataLoader's `device` takes it; None where it trains on the CPU."""
+        return self.device if self.device.type == "cuda" else None
 
 
 def _numbers():
@@ -67,7 +73,7 @@ def joined(device: str = "auto", dist_url: str = "env://"):
     rank, world_size, local_rank = _numbers()
     place = Place(rank, world_size, local_rank, _device(device, local_rank))
     if world_size > 1:
-        dist.init_process_group("nccl" if place.device.type == "cuda" else "gloo", init_method=dist_url, rank=rank,
+        dist.init_process_group("nccl" if place.gpu else "gloo", init_method=dist_url, rank=rank,
                                 world_size=world_size, timeout=datetime.timedelta(minutes=10))
     try:
         yield place
@@ -76,10 +82,17 @@ def joined(device: str = "auto", dist_url: str = "env://"):
             dist.destroy_process_group()
 
 
+def in_parallel(model: torch.nn.Module, place: Place) -> torch.nn.Module:
+    """The network whose gradients are the mean of all processes'; with one process, the network itself. Rank 0's weights
+    become everybody's."""
+    if place.world_size == 1:
+        return model
+    return DistributedDataParallel(model, device_ids=[place.gpu] if place.gpu else None)
+
+
 def sum_over_ranks(numbers, place: Place):
     """Of each of these numbers, as a list of floats: counts and sums, so that a mean is over all samples of all ranks."""
-    sums = torch.tensor([float(number) for number in numbers], dtype=torch.float64,
-                        device=place.device if place.device.type == "cuda" else None)
+    sums = torch.tensor([float(number) for number in numbers], dtype=torch.float64, device=place.gpu)
     if place.world_size > 1:
         dist.all_reduce(sums)
     return sums.tolist()

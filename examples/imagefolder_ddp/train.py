@@ -15,7 +15,6 @@ import sys
 import torch
 import torchvision
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import penstock
 
@@ -24,7 +23,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
 from common.flags import boolean, plainly, positive  # noqa: E402
 from common.rates import cosine, set_rate  # noqa: E402
-from common.place import joined, mean_over_ranks, sum_over_ranks  # noqa: E402
+from common.place import in_parallel, joined, mean_over_ranks, sum_over_ranks  # noqa: E402
 
 MIXED = ("splits.train.pipeline=[{{RandomResizedCrop: {{size: {size}}}}}, {{RandomHorizontalFlip: {{}}}}, {{ToDtype: {{dtype: float32, "
          "scale: true}}}}, {{Normalize: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}}}, {{{mix}: {{num_classes: {classes}}}}}]")
@@ -63,8 +62,7 @@ def open_data(arguments, place):
         words += [f"splits.{split}.dataset.folder={os.path.abspath(arguments.data_path)}" for split in ("train", "val")]
     if arguments.mix:
         words.append(MIXED.format(size=arguments.image_size or 224, mix=arguments.mix, classes=arguments.num_classes))
-    device = place.device if place.device.type == "cuda" else None
-    loaders = [penstock.DataLoader(arguments.job, split=split, batch_size=arguments.batch_size, device=device, overrides=words)
+    loaders = [penstock.DataLoader(arguments.job, split=split, batch_size=arguments.batch_size, device=place.gpu, overrides=words)
                for split in ("train", "val")]
     return *loaders, words
 
@@ -80,12 +78,10 @@ def build(arguments, place, classes):
             parameter.requires_grad = name.startswith("fc.")
     model.to(place.device)
     if arguments.syncBN:
-        if place.device.type != "cuda":
+        if not place.gpu:
             raise SystemExit("--syncBN: torch's SyncBatchNorm needs GPUs; leave it out on CPUs")
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    if place.world_size > 1:  # rank 0's weights become everybody's
-        model = DistributedDataParallel(model, device_ids=[place.device] if place.device.type == "cuda" else None)
-    return model
+    return in_parallel(model, place)
 
 
 def evaluate(model, val, place, precision):
@@ -130,12 +126,11 @@ def train_at(place, arguments):
     model = build(arguments, place, classes)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=arguments.lr * place.world_size, momentum=0.9, weight_decay=0.005)
-    on_gpu = place.device.type == "cuda"
 
     def precision():
-        return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
+        return torch.autocast(place.device.type, torch.float16 if place.gpu else torch.bfloat16, enabled=arguments.amp)
 
-    scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and on_gpu)
+    scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and place.gpu is not None)
     state = checkpoint.read(arguments.resume, arguments.output, place, "imagefolder_ddp")
     if state:
         checkpoint.restore(state, place, model=model, optimizer=optimizer, data=train, scaler=scaler)

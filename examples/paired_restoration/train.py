@@ -15,7 +15,6 @@ import sys
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import penstock
 
@@ -24,7 +23,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 from common import checkpoint, flags, log  # noqa: E402
 from common.flags import boolean, plainly, positive  # noqa: E402
 from common.rates import cosine, set_rate  # noqa: E402
-from common.place import joined, mean_over_ranks, sum_over_ranks  # noqa: E402
+from common.place import in_parallel, joined, mean_over_ranks, sum_over_ranks  # noqa: E402
 
 SIZES = ("splits.train.pipeline.0.RandomCrop.size", "splits.test.pipeline.0.CenterCrop.size")
 
@@ -66,8 +65,7 @@ def open_data(arguments, place):
         for split in ("train", "test"):
             for key, folder in (("images", "blurry"), ("targets", "sharp")):
                 words.append(f"splits.{split}.dataset.{key}={os.path.join(os.path.abspath(arguments.data), split, folder)}")
-    device = place.device if place.device.type == "cuda" else None
-    return [penstock.DataLoader(arguments.job, split=split, batch_size=arguments.batch_size, device=device, overrides=words)
+    return [penstock.DataLoader(arguments.job, split=split, batch_size=arguments.batch_size, device=place.gpu, overrides=words)
             for split in ("train", "test")]
 
 
@@ -115,16 +113,12 @@ def train_at(place, arguments):
     torch.manual_seed(0)
     train, test = open_data(arguments, place)
     model = Restorer().to(place.device)
-    on_gpu = place.device.type == "cuda"
-    if place.world_size > 1:
-        model = DistributedDataParallel(model, device_ids=[place.device] if on_gpu else None)
-    elif arguments.parallel == "dp":
-        model = nn.DataParallel(model)
+    model = nn.DataParallel(model) if arguments.parallel == "dp" and place.world_size == 1 else in_parallel(model, place)
     optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
-    scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and on_gpu)
+    scaler = torch.cuda.amp.GradScaler(enabled=arguments.amp and place.gpu is not None)
 
     def precision():
-        return torch.autocast(place.device.type, torch.float16 if on_gpu else torch.bfloat16, enabled=arguments.amp)
+        return torch.autocast(place.device.type, torch.float16 if place.gpu else torch.bfloat16, enabled=arguments.amp)
 
     state = checkpoint.read(arguments.resume, arguments.output, place, "paired_restoration")
     if state:
