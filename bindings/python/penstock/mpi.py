@@ -112,8 +112,7 @@ class Rank:
 def join(comm: MPI.Comm, job: Union[str, os.PathLike], role: Optional[str] = None,
          overrides: Union[str, Sequence[str], Mapping[str, Any]] = ()) -> Rank:
     """Takes part in the job with all ranks of `comm`. `role`: "trainer" or "loader", on every rank or on none, in a job
-    without roles.trainers; `overrides`: keys of the job,
-    the same on every rank.
+    without roles.trainers; `overrides`: keys of the job, the same on every rank.
 
     UsageError without MPI_THREAD_MULTIPLE, and for a communicator without a loader; ConfigError where ranks read different jobs.
     """
