@@ -111,18 +111,20 @@ class Dataset : public ::torch::data::datasets::StatefulDataset<Dataset, ::torch
   struct Shared {
     Shared(DataLoader of, std::string name) : loader(std::move(of)), split(std::move(name)) {}
 
+    // Where load() said, unless set_epoch() has named another epoch since.
+    bool goes_on() const { return resumed && next.epoch == loader.epoch(); }
+
     void begin() {
       stream.reset();  // the one before is left first, and its batches with it
-      const bool goes_on = resumed && next.epoch == loader.epoch();
-      if (!goes_on) next = {loader.epoch(), 0};
+      if (!goes_on()) next = {loader.epoch(), 0};
       stream = loader.start_at(next.epoch, next.step);
       resumed = false;
     }
 
     // Behind an epoch's last batch comes the next epoch, as the loader counts them: an `eval` split has epoch 0 only.
     Cursor where_next() const {
-      if (resumed) return next.epoch == loader.epoch() ? next : Cursor{loader.epoch(), 0};
-      if (!stream) return {loader.epoch(), 0};
+      if (goes_on()) return next;
+      if (resumed || !stream) return {loader.epoch(), 0};
       return next.step < loader.size() || next.step == 0 ? next : Cursor{loader.epoch(), 0};
     }
 

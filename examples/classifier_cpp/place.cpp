@@ -181,15 +181,11 @@ void Place::leave() {
   if (meeting_) meeting_->leave();
 }
 
-void Place::sum_flat(torch::Tensor& flat) {
-  if (meeting_) meeting_->sum(flat);
-}
-
 void Place::sum(std::vector<torch::Tensor> tensors) {
   if (!meeting_ || tensors.empty()) return;
   const torch::NoGradGuard no_grad;
   torch::Tensor flat = torch::utils::flatten_dense_tensors(tensors);
-  sum_flat(flat);
+  meeting_->sum(flat);
   const std::vector<torch::Tensor> sums = torch::utils::unflatten_dense_tensors(flat, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(sums[i]);
 }
@@ -206,7 +202,7 @@ void Place::take_from_first(std::vector<torch::Tensor> tensors) {
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& tensor : tensors) {
     torch::Tensor given = first() ? tensor.detach().clone() : torch::zeros_like(tensor);
-    sum_flat(given);
+    meeting_->sum(given);
     tensor.copy_(given);
   }
 }

@@ -45,8 +45,6 @@ class Place {
   void leave();
 
  private:
-  void sum_flat(torch::Tensor& flat);
-
   int rank_ = 0;
   int world_size_ = 1;
   int local_rank_ = 0;

@@ -150,16 +150,6 @@ Stage stage_of(const YAML::Node& node, const std::string& where) {
   return stage;
 }
 
-}  // namespace
-
-double Stage::rate(int64_t epoch) const {
-  if (!rates.empty()) return rates[std::min(static_cast<size_t>(epoch), rates.size() - 1)];
-  const double share = static_cast<double>(epoch) / static_cast<double>(epochs);
-  return falling_rate * (0.01 + 0.99 * (1 + std::cos(M_PI * share)) / 2);
-}
-
-namespace {
-
 Settings settings_of(const std::string& path, const std::vector<std::string>& changes) {
   YAML::Node all = load(path, {});
   for (const std::string& text : changes) change(all, text);
@@ -197,6 +187,12 @@ Settings settings_of(const std::string& path, const std::vector<std::string>& ch
 }
 
 }  // namespace
+
+double Stage::rate(int64_t epoch) const {
+  if (!rates.empty()) return rates[std::min(static_cast<size_t>(epoch), rates.size() - 1)];
+  const double share = static_cast<double>(epoch) / static_cast<double>(epochs);
+  return falling_rate * (0.01 + 0.99 * (1 + std::cos(M_PI * share)) / 2);
+}
 
 Settings read_settings(const std::string& path, const std::vector<std::string>& changes) {
   try {

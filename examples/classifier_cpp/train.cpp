@@ -197,9 +197,8 @@ ResNet build_network(const Settings& settings, int64_t classes, Place& place) {
   return model;
 }
 
-// Called by all, written by the first: the file of before or the new one, never half of it.
-void save(ResNet& model, const Settings& settings, Place& place) {
-  place.take_from_first(model->buffers());
+// By the first, whose buffers are everybody's. The file of before or the new one, never half of it.
+void save(ResNet& model, const Settings& settings, const Place& place) {
   if (!place.first()) return;
   const std::string path = settings.output + "/weights.pt";
   save_all(*model, path + ".part");

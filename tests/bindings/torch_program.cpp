@@ -182,6 +182,20 @@ std::vector<uint64_t> take(penstock::torch::Dataset dataset, size_t workers, siz
   return hashes;
 }
 
+void save(const penstock::torch::Dataset& dataset, const char* file) {
+  ::torch::serialize::OutputArchive archive;
+  dataset.save(archive);
+  archive.save_to(file);
+}
+
+penstock::torch::Dataset loaded(const std::string& job, const char* file) {
+  ::torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  penstock::torch::Dataset dataset(job, "train");
+  dataset.load(archive);
+  return dataset;
+}
+
 int adapter(const std::string& job) {
   penstock::torch::DataLoader plain(job, "train");
   const std::vector<uint64_t> first = whole_epoch(plain), second = whole_epoch(plain);
@@ -195,33 +209,16 @@ int adapter(const std::string& job) {
   penstock::torch::Dataset dataset(job, "train");
   take(dataset, 0);
   CHECK_TRUE(take(dataset, 0, 2) == std::vector<uint64_t>(second.begin(), second.begin() + 2));
-  ::torch::serialize::OutputArchive out;
-  dataset.save(out);
-  out.save_to("dataset.pt");
-  ::torch::serialize::OutputArchive same;
-  dataset.save(same);
-  same.save_to("middle.pt");
-  ::torch::serialize::InputArchive in;
-  in.load_from("dataset.pt");
-  penstock::torch::Dataset resumed(job, "train");
-  resumed.load(in);
+  save(dataset, "middle.pt");
+  penstock::torch::Dataset resumed = loaded(job, "middle.pt");
   CHECK_TRUE(take(resumed, 0) == std::vector<uint64_t>(second.begin() + 2, second.end()));
   const std::vector<uint64_t> third = whole_epoch(plain);
   // At an epoch's end the state is the next one's beginning.
-  ::torch::serialize::OutputArchive at_end;
-  resumed.save(at_end);
-  at_end.save_to("dataset.pt");
-  ::torch::serialize::InputArchive again;
-  again.load_from("dataset.pt");
-  penstock::torch::Dataset next(job, "train");
-  next.load(again);
-  CHECK_TRUE(take(next, 0) == third);
+  save(resumed, "end.pt");
+  CHECK_TRUE(take(loaded(job, "end.pt"), 0) == third);
   // set_epoch() with the loaded epoch changes nothing, with another it wins; either way it is used up.
   for (const int64_t epoch : {1, 2}) {
-    ::torch::serialize::InputArchive middle;
-    middle.load_from("middle.pt");
-    penstock::torch::Dataset told(job, "train");
-    told.load(middle);
+    penstock::torch::Dataset told = loaded(job, "middle.pt");
     told.loader().set_epoch(epoch);
     const std::vector<uint64_t> rest(second.begin() + 2, second.end());
     CHECK_TRUE(take(told, 0) == (epoch == 1 ? rest : third));
@@ -251,9 +248,7 @@ int adapter(const std::string& job) {
     ::torch::serialize::OutputArchive other;
     other.write("weights", ::torch::ones({2}));
     other.save_to("other.pt");
-    ::torch::serialize::InputArchive read;
-    read.load_from("other.pt");
-    penstock::torch::Dataset(job, "train").load(read);
+    loaded(job, "other.pt");
     return 1;
   } catch (const penstock::Error& problem) {
     std::printf("kind %d: %s\n", static_cast<int>(problem.kind()), problem.what());
