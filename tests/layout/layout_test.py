@@ -1,4 +1,5 @@
-"""Who may include whom, as the table in runtime/README.md says it, and what library code keeps away from.
+"""Who may include whom, as the table in runtime/README.md says it, and what library code keeps away from. A permission that
+nobody uses fails, too: it would hide the day when somebody does.
 
 The table is read from the document, so the two cannot drift apart. Offenders are printed as file:line."""
 
@@ -59,16 +60,19 @@ def without_comments(text):
     return [includes.get(i, line) for i, line in enumerate(stripped)]
 
 
+def included(lines):
+    """(line number, header) of what is included of the repository."""
+    for number, line in enumerate(lines, 1):
+        if found := re.match(r'#include "([^"]+)"', line):
+            yield number, found[1]
+
+
 def check_includes(path, lines, rules):
     own = os.path.dirname(path)
     if own not in rules:
         yield 1, f"folder {own} is not in the table of runtime/README.md"
         return
-    for number, line in enumerate(lines, 1):
-        found = re.match(r'#include "([^"]+)"', line)
-        if not found:
-            continue
-        header = found[1]
+    for number, header in included(lines):
         if not os.path.exists(os.path.join(SOURCE, header)):
             yield number, f'"{header}" is not rooted at the repository'
             continue
@@ -76,6 +80,16 @@ def check_includes(path, lines, rules):
         # A rule names a folder or a single header.
         if folder != own and folder not in rules[own] and header not in rules[own]:
             yield number, f"{own} must not include {header}"
+
+
+def check_used(rules, headers):
+    """What a row permits somebody includes. `headers`: {folder: what its files include}."""
+    for folder, wanted in rules.items():
+        used = headers.get(folder, set())
+        used = used | {os.path.dirname(header) for header in used}
+        for one in wanted:
+            if one not in used:
+                yield f"the table's row of {folder} permits {one}, which nothing there includes"
 
 
 # (folders, but not these, what is looked for, why not)
@@ -107,12 +121,14 @@ def main():
     offenders = []
     files = 0
     circles = list(check_order(rules))
+    headers = {}
     for top in LIBRARY + ("launch", "bindings", "examples", "bench"):
         for path, text in sources(top):
             files += 1
             lines = without_comments(text)
             if top in LIBRARY or top in ("launch", "bindings"):
                 offenders += [(path, number, why) for number, why in check_includes(path, lines, rules)]
+                headers.setdefault(os.path.dirname(path), set()).update(header for _, header in included(lines))
             for folders, but_not, pattern, why in BANS:
                 if inside(path, folders) and not inside(path, but_not):
                     offenders += [(path, number, f"{why}: {line.strip()}") for number, line in enumerate(lines, 1)
@@ -124,7 +140,8 @@ def main():
                     offenders.append((path, 1, "no #pragma once"))
     for path, number, why in offenders:
         print(f"{path}:{number}: {why}")
-    for why in circles:
+    unused = list(check_used(rules, headers))
+    for why in circles + unused:
         print(f"runtime/README.md: {why}")
     assert files > 100, f"only {files} files were found"
     assert {os.path.dirname(path) for top in LIBRARY for path, _ in sources(top)} <= set(rules)
@@ -136,8 +153,11 @@ def main():
     caught += len(list(check_includes("runtime/balancer/x.cpp", lines, rules)))
     assert caught == len(wrong), f"{caught} of {len(wrong)} planted offences were found"
     assert list(check_order({**rules, "runtime/base": ["runtime/client"]})), "a circle in the table was not found"
-    print(f"{files} files, {len(rules)} folders, {len(offenders)} offenders, {len(circles)} arrows upwards")
-    return 1 if offenders or circles else 0
+    wider = {**rules, "sampler": rules["sampler"] + ["runtime/client"]}
+    assert list(check_used(wider, headers))[len(unused):], "a permission that nobody uses was not found"
+    print(f"{files} files, {len(rules)} folders, {len(offenders)} offenders, {len(circles)} arrows upwards, "
+          f"{len(unused)} permissions that nobody uses")
+    return 1 if offenders or circles or unused else 0
 
 
 if __name__ == "__main__":
