@@ -172,7 +172,8 @@ class Balancer::Impl {
       remakes_.erase(e.lease);
     }
     ChunkState* chunk = stream == nullptr ? nullptr : held_chunk(*stream, e.lease);
-    if (chunk == nullptr || chunk->holder != e.loader || !loaders_.finish(*loader, stream->opened.receiver, e.lease)) {
+    if (chunk == nullptr || chunk->leased_to != e.loader ||
+        !loaders_.finish(*loader, stream->opened.receiver, e.lease)) {
       loaders_.revoked_answered(*loader, e.lease);
       dispatch_loader(*loader);
       return;
@@ -262,7 +263,7 @@ class Balancer::Impl {
     stop_timer(e.lease, *chunk);
     stop_rest(e.lease, *chunk);
     streams_.dequeue(*stream, e.lease.step, e.lease.chunk, *chunk);
-    LoaderState* holder = chunk->state == State::waiting ? nullptr : loaders_.find(chunk->holder);
+    LoaderState* holder = chunk->state == State::waiting ? nullptr : loaders_.find(chunk->leased_to);
     if (holder != nullptr) {
       LeaseKey live = e.lease;
       live.generation = chunk->generation;
@@ -460,9 +461,9 @@ class Balancer::Impl {
           continue;
         }
         ++hedges_;
-        ++figures_[chunk.holder].hedged;
+        ++figures_[chunk.leased_to].hedged;
       } else if (chunk.state == State::sent) {
-        apart_.insert({stream.opened.receiver, chunk.holder});
+        apart_.insert({stream.opened.receiver, chunk.leased_to});
       }
       ++chunk.expiries;
       streams_.enqueue(stream, lease.step, lease.chunk, chunk);  // it keeps its lease until another loader takes it
@@ -471,7 +472,7 @@ class Balancer::Impl {
   }
 
   bool may_hedge(const LeaseStreamState& stream, const ChunkState& chunk) const {
-    if (!has_reader_besides(stream, chunk.group, chunk.holder)) return false;
+    if (!has_reader_besides(stream, chunk.group, chunk.leased_to)) return false;
     const bool faults = (last_loss_ns_ != 0 && now_ - last_loss_ns_ < kFaultsLast) ||
                         (last_stall_ns_ != 0 && now_ - last_stall_ns_ < kFaultsLast);
     return (hedges_ + 1) * (faults ? kHedgeEveryUnderFaults : kHedgeEvery) <= grants_;
@@ -599,7 +600,7 @@ class Balancer::Impl {
         stop_timer(lease, chunk);
         stop_rest(lease, chunk);
         leave_link(stream, chunk);
-        LoaderState* holder = loaders_.find(chunk.holder);
+        LoaderState* holder = loaders_.find(chunk.leased_to);
         if (holder == nullptr) continue;
         if (chunk.state == State::leased) revoke(stream, lease, *holder);
         if (chunk.state == State::sent) loaders_.finish(*holder, stream.opened.receiver, lease);
@@ -624,7 +625,7 @@ class Balancer::Impl {
   // ---- chunks that are made twice --------------------------------------------------------------------------------
   bool is_to_be_compared(const LeaseStreamState& stream, const ChunkState& chunk) const {
     return options_.remake_every > 0 && grants_ % static_cast<uint64_t>(options_.remake_every) == 0 &&
-           has_reader_besides(stream, chunk.group, chunk.holder);
+           has_reader_besides(stream, chunk.group, chunk.leased_to);
   }
 
   void grant_remakes() {
@@ -698,7 +699,7 @@ class Balancer::Impl {
 
   // Apart from room and quota: may this loader make this chunk?
   bool allowed(const LeaseStreamState& stream, const ChunkState& chunk, const LoaderState& loader) const {
-    if (chunk.state != State::waiting && chunk.holder == loader.id) return false;  // expired, and it has it already
+    if (chunk.state != State::waiting && chunk.leased_to == loader.id) return false;  // expired, and it has it already
     if (failed_by(chunk, loader) || !may_read(stream, chunk.group, loader.id)) return false;
     if (!apart(stream, loader)) return true;
     // Only where nobody else may make it: what is cut off may be another way than this one.
@@ -716,7 +717,7 @@ class Balancer::Impl {
   void grant(LeaseStreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
     LeaseKey lease{stream.id(), step, index, chunk.generation};
     if (chunk.state != State::waiting) {  // expired
-      LoaderState& holder = *loaders_.find(chunk.holder);
+      LoaderState& holder = *loaders_.find(chunk.leased_to);
       ++figures_[holder.id].regranted;
       if (chunk.state == State::leased) {
         revoke(stream, lease, holder);
@@ -727,7 +728,7 @@ class Balancer::Impl {
     leave_link(stream, chunk);
     lease.generation = ++chunk.generation;
     chunk.state = State::leased;
-    chunk.holder = loader.id;
+    chunk.leased_to = loader.id;
     chunk.granted_ns = now_;
     chunk.held_ns = -1;
     chunk.late = false;

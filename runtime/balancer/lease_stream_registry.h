@@ -37,7 +37,7 @@ struct ChunkState {
   int64_t bytes = 0;                // encoded; 0: unknown
   int64_t group = -1;               // of LeaseStreamState::holders; -1: every loader can read it
   bool compared = false;            // it is to be made twice
-  LoaderId holder = 0;              // while leased or sent
+  LoaderId leased_to = 0;           // while leased or sent
   int64_t granted_ns = 0;           // likewise
   int64_t made_ns = 0;              // while sent
   int64_t held_ns = -1;             // while sent: from the lease's arrival until it was made, by the loader's clock

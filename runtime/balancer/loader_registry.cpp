@@ -125,7 +125,7 @@ bool LoaderRegistry::admits(const LoaderState& loader, ReceiverId receiver) cons
   if (held->chunk_buffers >= quota(loader)) return false;
   // Keep a chunk buffer for every receiver without one; receivers of an unknown job: one more may always come.
   const int32_t receivers = receivers_of_job_ > 0 ? std::max(receivers_of_job_, receivers_seen_) : receivers_seen_ + 1;
-  int32_t reserve = receivers - loader.holders;
+  int32_t reserve = receivers - loader.receivers_here;
   if (loader.chunk_buffers < receivers) reserve = std::min(reserve, std::max(1, loader.chunk_buffers / 2));
   return loader.chunk_buffers - loader.chunk_buffers_used - 1 >= reserve;
 }
@@ -157,7 +157,7 @@ void LoaderRegistry::grant(LoaderState& loader, ReceiverId receiver, const HeldL
   loader.leased.push_back(lease);
   ReceiverShare& held = share(loader, receiver);
   ++held.leased;
-  if (held.chunk_buffers++ == 0) ++loader.holders;
+  if (held.chunk_buffers++ == 0) ++loader.receivers_here;
   ++loader.chunk_buffers_used;
   loader.last_grant = grant_number;
   refresh(loader);
@@ -211,7 +211,7 @@ void LoaderRegistry::chunk_buffer_freed(LoaderState& loader, ReceiverId receiver
   const ReceiverShare* known = find_share(loader, receiver);
   if (known == nullptr || known->chunk_buffers == 0) return;
   ReceiverShare& held = share(loader, receiver);
-  if (--held.chunk_buffers == 0) --loader.holders;
+  if (--held.chunk_buffers == 0) --loader.receivers_here;
   --loader.chunk_buffers_used;
   // Each revoked lease holds a chunk buffer, so there cannot be more of them than chunk buffers without a live lease.
   while (!held.revoked.empty() && static_cast<int32_t>(held.revoked.size()) > held.chunk_buffers - held.leased) {

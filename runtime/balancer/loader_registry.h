@@ -1,7 +1,7 @@
 // The balancer's registry of loaders: leases, chunk buffers, quotas, and which loader takes the next chunk.
 //
 //   LoaderRegistry registry;
-//   LoaderState* loader = registry.best(receiver, node, [](const LoaderState& l) { return l.id != holder; }, finish_ns);
+//   LoaderState* loader = registry.best(receiver, node, [](const LoaderState& l) { return l.id != leased_to; }, finish_ns);
 //   if (loader != nullptr) registry.grant(*loader, receiver, {lease, work_ns}, ++grants);
 //
 // Purpose: everything that invariants 1 and 3 of balancer.h say about depth and chunk buffers stands here and nowhere
@@ -49,7 +49,7 @@ struct LoaderState {
   int32_t executor_class = 0;
 
   int32_t chunk_buffers_used = 0;
-  int32_t holders = 0;  // receivers with a chunk buffer here
+  int32_t receivers_here = 0;  // that have a chunk buffer here
   int32_t revoked = 0;
   std::vector<HeldLease> leased;      // live, being made; a handful, so searched
   std::vector<LeaseKey> sent;         // live, made, not accepted yet

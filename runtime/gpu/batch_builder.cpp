@@ -209,7 +209,7 @@ void BatchBuilder::describe(const GpuSample& sample, Entry& entry, Counts& count
                 images.bytes};
     }
     const uint64_t to = a + 1 < kernel_steps.size() ? images.at : last;
-    const std::vector<PlanRun>& runs = sample.plan().stages[kernel_step.stage].geometry.runs;
+    const std::vector<PlanRun>& runs = sample.plan().stages[kernel_step.plan_stage].geometry.runs;
     switch (kernel_step.kind) {
       case KernelStepKind::colour:
         if (sample.by_library()) {
@@ -428,7 +428,7 @@ void BatchBuilder::describe_scan(const GpuSample& sample, uint64_t coefficients_
 
 void BatchBuilder::describe_resize(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to,
                                    Entry& entry) {
-  const PlanRun& run = sample.plan().stages[kernel_step.stage].geometry.runs[kernel_step.at];
+  const PlanRun& run = sample.plan().stages[kernel_step.plan_stage].geometry.runs[kernel_step.at];
   const std::array<Taps, 2>& taps = sample.taps(kernel_step.own);
   AcrossPart across;
   across.width = run.source.width;
@@ -452,7 +452,7 @@ void BatchBuilder::describe_resize(const GpuSample& sample, const KernelStep& ke
 
 void BatchBuilder::describe_ops(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to,
                                 Entry& entry) {
-  const std::vector<PixelOp>& ops = sample.plan().stages[kernel_step.stage].ops;
+  const std::vector<PixelOp>& ops = sample.plan().stages[kernel_step.plan_stage].ops;
   const PixelOp& op = ops[kernel_step.at];
   const uint32_t pixels = area(kernel_step.out);
   switch (kernel_step.kind) {
@@ -572,7 +572,7 @@ void BatchBuilder::write_array(uint64_t at, const Value* values, size_t count) {
 
 void BatchBuilder::write_kernel_step(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry,
                                      size_t step) {
-  const PlanStage& stage = sample.plan().stages[kernel_step.stage];
+  const PlanStage& stage = sample.plan().stages[kernel_step.plan_stage];
   const std::vector<StagePart>& steps = entry.steps;
   switch (kernel_step.kind) {
     case KernelStepKind::colour: {
@@ -629,7 +629,7 @@ void BatchBuilder::write_points(const GpuSample& sample, const KernelStep& kerne
   const auto& part = std::get<PointPart>(entry.steps[step]);
   uint64_t table_at = part.steps_at + gpu_aligned(kernel_step.count * sizeof(PointStep));
   for (size_t i = 0; i < kernel_step.count; ++i) {
-    const PixelOp& op = sample.plan().stages[kernel_step.stage].ops[kernel_step.at + i];
+    const PixelOp& op = sample.plan().stages[kernel_step.plan_stage].ops[kernel_step.at + i];
     PointStep written;
     if (const auto* table = std::get_if<TableOp>(&op)) {
       written.table_at = table_at;

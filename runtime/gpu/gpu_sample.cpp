@@ -169,7 +169,7 @@ bool GpuSample::add_runs(size_t stage, Size& size, Resampler& resampler) {
   const PlanRun& earliest = runs.back();
   const Box all{0, 0, size.width, size.height};
   KernelStep kernel_step{
-      .kind = stage == 0 ? KernelStepKind::colour : KernelStepKind::place, .stage = stage, .at = runs.size() - 1};
+      .kind = stage == 0 ? KernelStepKind::colour : KernelStepKind::place, .plan_stage = stage, .at = runs.size() - 1};
   kernel_step.in = size;
   kernel_step.out = earliest.result;
   if (stage == 0 || !earliest.trivial() || !(earliest.source == all)) kernel_steps_.push_back(kernel_step);
@@ -196,7 +196,7 @@ bool GpuSample::add_ops(size_t stage, Size& size) {
   const std::vector<PixelOp>& ops = plan_.stages[stage].ops;
   bool in_point = false;  // the last kernel step is a point that may go on
   for (size_t i = 0; i < ops.size(); ++i) {
-    KernelStep kernel_step{.stage = stage, .at = i, .count = 1};
+    KernelStep kernel_step{.plan_stage = stage, .at = i, .count = 1};
     kernel_step.in = kernel_step.out = size;
     switch (class_of(ops[i])) {
       case OpClass::point:

@@ -47,10 +47,10 @@ enum class KernelStepKind : uint8_t {
 
 struct KernelStep {
   KernelStepKind kind = KernelStepKind::colour;
-  size_t stage = 0;  // of the plan
-  size_t at = 0;     // its run, or its first operation
-  size_t count = 0;  // operations
-  size_t own = 0;    // resize: which taps(); gather: which gathered()
+  size_t plan_stage = 0;  // of ImagePlan::stages
+  size_t at = 0;          // its run, or its first operation
+  size_t count = 0;       // operations
+  size_t own = 0;         // resize: which taps(); gather: which gathered()
   Size in;
   Size out;
 };

@@ -1,9 +1,15 @@
-// Batch buffers of one iteration: batches being filled, ready, or in the program's hands.
+// A pool of batch buffers, for one iteration over a split at a time: batches being filled, ready, or in the program's hands.
+//
+//   const int32_t index = pool.find_free();                // -1: the program holds the rest, or they are filling
+//   begin_batch_buffer(split, step, samples, chunk_samples, by_holder, keep_raw, pool.batch_buffers[index]);
+//   pool.batch_buffer_data(index);                         // chunk_intake.h writes there
 //
 //     free --reserve--> filling --all chunks in--> ready --deliver--> held --release--> free
 //
-// A pool serves one lease stream at a time and outlives it: what the program still holds of an older iteration stays
-// held, and the next iteration works with the rest. Plain bookkeeping; the receiver's event loop is its only user.
+// A pool serves one iteration at a time, through all its lease streams, and outlives it: what the program still holds of
+// an older iteration stays held, and the next iteration works with the rest. Plain bookkeeping.
+// Thread-safety: the receiver's event loop alone. Ownership: the batch buffers' memory; a program that has it mapped
+//   keeps it. Failure: none.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +56,8 @@ struct BatchBufferPool {
   BatchBufferLayout layout;
   SharedMemory memory;
   std::vector<BatchBuffer> batch_buffers;
-  uint64_t stream = 0;  // that uses it; 0: none
-  bool shown = false;   // the client has the memory
+  uint64_t iteration = 0;  // that uses it; 0: none
+  bool shown = false;      // the client has the memory
 
   std::byte* batch_buffer_data(size_t batch_buffer) const noexcept {
     return memory.data() + batch_buffer * layout.total_bytes;

@@ -30,7 +30,7 @@ void Iterations::begin(int connection, const ClientIterate& message) {
   iteration.epoch = message.epoch;
   iteration.plan = plan;
   iteration.first_step = iteration.cursor = iteration.next_reserve = message.first_step;
-  pool.stream = iteration.id;
+  pool.iteration = iteration.id;
   const bool with_memory = !pool.shown;
   pool.shown = true;
   messenger_.to_client(connection,
@@ -105,7 +105,7 @@ Iterations::Iteration* Iterations::of_lease_stream(LeaseStreamId lease_stream) {
 
 BatchBufferPool& Iterations::pool_for(const ReceiverSplit& split) {
   for (auto& [id, pool] : pools_) {
-    if (pool.split_id == split.id && pool.stream == 0) return pool;
+    if (pool.split_id == split.id && pool.iteration == 0) return pool;
   }
   BatchBufferPool pool;
   pool.id = next_pool_++;
@@ -388,7 +388,7 @@ void Iterations::release(int connection, const ClientRelease& message) {
   BatchBuffer& batch_buffer = it->second.batch_buffers[static_cast<size_t>(message.batch_buffer)];
   if (batch_buffer.state != BatchBuffer::State::held) return;  // released twice: the first one counted
   free(batch_buffer);
-  if (const auto iteration = iterations_.find(it->second.stream); iteration != iterations_.end()) {
+  if (const auto iteration = iterations_.find(it->second.iteration); iteration != iterations_.end()) {
     reserve(iteration->second);
     serve(iteration->second);
   }
@@ -404,7 +404,7 @@ void Iterations::end(LeaseStreamId id) {
   Iteration& iteration = it->second;
   statistics_.range_ended(iteration.connection, split_name(iteration), iteration.range());
   close_lease_stream(iteration);
-  if (const auto pool = pools_.find(iteration.pool); pool != pools_.end()) pool->second.stream = 0;
+  if (const auto pool = pools_.find(iteration.pool); pool != pools_.end()) pool->second.iteration = 0;
   iterations_.erase(it);
 }
 

@@ -103,9 +103,9 @@ TensorView view_of(void* data, DType dtype, int64_t n, const Pipeline& pipeline,
 struct PendingImages::Request {
   std::vector<EncodedImage> images;
   ImageBatch batch;
-  std::vector<std::byte> chunk_buffer;  // images before finishing, where GPUs make them
-  uint64_t number = 0;                  // of the work then
-  size_t next = 0;                      // image that the next thread takes
+  std::vector<std::byte> raw_images;  // before finishing, where GPUs make them
+  uint64_t number = 0;                // of the work then
+  size_t next = 0;                    // image that the next thread takes
   size_t unfinished = 0;
   std::exception_ptr failure;  // of the environment
 };
@@ -382,15 +382,15 @@ class PreprocessorImpl {
   void submit_to_gpus(std::shared_ptr<Request> request) {
     const size_t n = request->images.size();
     auto work = std::make_unique<ChunkWork>();
-    request->chunk_buffer.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
+    request->raw_images.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
     work->lease.samples.resize(n);
     work->split = context_;
-    work->memory = request->chunk_buffer.data();
+    work->memory = request->raw_images.data();
     work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
       return make_raw(maker, request->images[i], {fields[0], context_->fields()[0].bytes_per_sample()});
     };
     work->finish = [this, request](size_t i) {
-      finish(request->chunk_buffer.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
+      finish(request->raw_images.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
     };
     {
       MutexLock lock(mutex_);

@@ -21,7 +21,7 @@ namespace {
 constexpr int kControlTag = 1;
 constexpr int kEnvelopeTag = 2;
 constexpr int kPayloadTag = 3;
-constexpr size_t kSpareChunkBuffers = 32;
+constexpr size_t kSpareStagingBuffers = 32;
 constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than sleeps while there is traffic
 
 constexpr Nanoseconds kLastWords = 2 * kSecond;
@@ -354,18 +354,18 @@ bool Progress::start_orders() {
   return !orders.empty();
 }
 
-std::unique_ptr<std::vector<std::byte>> Progress::staging_chunk_buffer(size_t bytes) {
-  std::unique_ptr<std::vector<std::byte>> chunk_buffer;
+std::unique_ptr<std::vector<std::byte>> Progress::staging_buffer(size_t bytes) {
+  std::unique_ptr<std::vector<std::byte>> staging;
   {
     MutexLock lock(mutex_);
     if (!spare_.empty()) {
-      chunk_buffer = std::move(spare_.back());
+      staging = std::move(spare_.back());
       spare_.pop_back();
     }
   }
-  if (!chunk_buffer) chunk_buffer = std::make_unique<std::vector<std::byte>>();
-  if (chunk_buffer->size() < bytes) chunk_buffer->resize(bytes);
-  return chunk_buffer;
+  if (!staging) staging = std::make_unique<std::vector<std::byte>>();
+  if (staging->size() < bytes) staging->resize(bytes);
+  return staging;
 }
 
 // A chunk is on its way from the peer, by its envelope. Of one whose size cannot be read nobody knows which pieces are
@@ -383,7 +383,7 @@ void Progress::begin_receive(PeerId peer, const Message& message) {
   chunk.bytes = bytes;
   const auto rest = in.raw(in.left());
   chunk.envelope.assign(rest.begin(), rest.end());
-  chunk.staging = staging_chunk_buffer(chunk.bytes);
+  chunk.staging = staging_buffer(chunk.bytes);
   for (size_t offset = 0; offset < chunk.bytes;) {
     const size_t count = std::min(chunk.bytes - offset, static_cast<size_t>(max_message_bytes_));
     chunk.requests.emplace_back(MPI_REQUEST_NULL);
@@ -493,7 +493,7 @@ void Progress::release(uint64_t token) {
   MutexLock lock(mutex_);
   const auto it = staged_.find(token);
   if (it == staged_.end()) return;
-  if (spare_.size() < kSpareChunkBuffers) spare_.push_back(std::move(it->second));
+  if (spare_.size() < kSpareStagingBuffers) spare_.push_back(std::move(it->second));
   staged_.erase(it);
 }
 

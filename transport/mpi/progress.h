@@ -4,12 +4,12 @@
 // the CRC-32C of that (u32); 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages of one tag between two
 // ranks in order, so the receives posted for one envelope after the other meet the right pieces.
 //
-// Receiving never touches a batch buffer: pieces land in a staging chunk buffer that the thread owns until the event
-//   loop releases it.
+// Receiving never touches a batch buffer: pieces land in a staging buffer that the thread owns until the event loop
+//   releases it.
 //
 //     envelope --> staging buffer taken, receives posted --> all pieces in --> ChunkArrived --> release --> reused
 //
-// When the peer dies in between, the receives may never complete and MPI may still write: the staging chunk buffer is
+// When the peer dies in between, the receives may never complete and MPI may still write: the staging buffer is
 // quarantined (kept, never reused) until the process ends. Once it is abandoned, neither its requests nor its messages
 // are looked at again, so that they keep the thread neither polling nor from flushing; sends to it, which Open MPI 4 may
 // answer over TCP by ending this rank, are not begun.
@@ -120,7 +120,7 @@ class Progress {
   bool must_drive(Nanoseconds now) const;
   void call_in_thread(std::function<void()> work);
   void deliver(Incoming incoming);
-  std::unique_ptr<std::vector<std::byte>> staging_chunk_buffer(size_t bytes);
+  std::unique_ptr<std::vector<std::byte>> staging_buffer(size_t bytes);
 
   MpiWorldInfo world_;
   const int64_t max_message_bytes_;
