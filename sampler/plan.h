@@ -14,7 +14,7 @@
 //   (strided), so batch (step, replica) covers positions (step * batch_size + i) * R + replica.
 // Failure: Error(config) where a combination cannot work (nothing left after dropping, exact evaluation with dropping),
 //   naming the job's keys; Error(dataset) for an empty dataset; Error(usage) for a step, replica or epoch out of range.
-// Thread-safety: immutable after construction.
+// Thread-safety: immutable after construction. Ownership: copies share the permutation, or the GivenOrder.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //   end->send(peer, message);                            // small, ordered per peer, never blocks
 //   end->send_with(peer, message, fd);                   // the same, with a descriptor, where capabilities() say so
 //   // the chunk buffer stays ours to keep still until ChunkBufferReturned
-//   end->send_chunk(peer, envelope, chunk_buffer);
+//   end->send_chunk(peer, envelope, chunk_buffer, bytes);   // so many of it, from its beginning
 //   while (end->poll(incoming)) std::visit(..., incoming);
 //
 // Order: messages to one peer arrive in the order of sending, and so do chunks; a message may overtake a chunk. Where
@@ -21,7 +21,7 @@
 //
 //   Invariant: between send_chunk and ChunkBufferReturned the sender does not touch the chunk buffer.
 //   ChunkBufferReturned comes when the receiver released the chunk (inproc, shm: it reads the chunk buffer in place) or
-//   when the bytes have left (mpi: the receiver reads a staging chunk buffer of its own), or when the receiver is gone.
+//   when the bytes have left (mpi: the receiver reads a staging buffer of its own), or when the receiver is gone.
 // Receiving: ChunkArrived::payload stays valid until release(token). It is never the final place of the bytes: the
 //   receiver checks the lease, then copies, so a late or repeated chunk can do no harm.
 // Thread-safety: an Endpoint belongs to one thread, the rank's event loop; what runs behind it (a progress thread,

@@ -52,8 +52,8 @@
 //   8. Where loaders can read some of the samples only (SamplesHeld), a chunk is granted, hedged and compared among those
 //      that hold its group. While none of them lives it waits; all_lost_ns after the last loss its lease stream fails, if
 //      every living loader has said what it holds.
-// Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the old holder
-//   keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take (lease_times.h), 250 ms
+// Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the one that has
+//   it keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take (lease_times.h), 250 ms
 //   at least, where the budget for such hedges allows it: 2 % of all grants, 5 % while a loader stands still or was lost
 //   within the last minute; and any that is not accepted within lease_timeout. Each time the wait limit doubles, up to
 //   32 times. A loader silent for lost_after / 4 stands still: it gets no grants until it speaks, and what it holds may
@@ -69,7 +69,10 @@
 //   the loaders where the receiver holds chunk buffers). A lost loader or a receiver's last LeaseStreamClosed looks at
 //   all lease streams with waiting chunks. Where chunks have groups, waiting ones that nobody with room holds are passed
 //   over, too: as many as batch buffers have.
-// Thread-safety: none; one owner.
+// Thread-safety: none; one owner. Ownership: events and actions are values, and it keeps nothing of the caller's.
+// Parts: lease_stream_registry.h knows the chunks, and which is next; loader_registry.h knows the loaders, and which is
+//   next; finish_times.h says when a chunk would arrive, by cost_model.h and link_costs.h; lease_times.h says which leases
+//   are late. event_log.h is the log. lease_rules.h is for the owner, who chooses depths and sizes by it.
 #pragma once
 
 #include <compare>
@@ -85,7 +88,7 @@ namespace penstock {
 
 using LoaderId = int32_t;        // rank of the loader in the job
 using ReceiverId = int32_t;      // trainer number, 0..T-1
-using LeaseStreamId = uint64_t;  // one iteration of one split at one receiver; unique in the job
+using LeaseStreamId = uint64_t;  // the leases of one iteration, or of the rest of one; unique in the job
 
 struct BalancerOptions {
   enum class Policy : uint8_t { deadline = 0, random = 1 };

@@ -8,7 +8,8 @@
 // a mask or a text needs no new message. Fixed-size fields have a shape; the values of `bytes` and `text` fields vary
 // in length and lie in rooms of one size (runtime/base/field_value.h), so that every sample's place in a chunk buffer
 // or batch buffer is known before any of them is made.
-// Ownership: a TensorView is a view; the batch that gave it keeps the memory alive.
+// Thread-safety: values. Ownership: a TensorView is a view; the batch that gave it keeps the memory alive.
+// Failure: Error(usage) where TensorView::as() is asked for another type than the elements have; nothing else fails.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,13 @@
 // What one sample is called and what was drawn for it: the plain data that every later stage agrees on.
 //
-// A sample's content is a pure function of (dataset index, seed, and the four numbers of PlannedSample). Nothing here
-// knows who will make it: that is what lets any loader, thread or GPU make it with equal bytes.
+//   BatchPlan batch = plan.batch(step, replica);                       // PlannedSamples, one a row (sampler/plan.h)
+//   DrawKey key{seed, epoch, planned.index, planned.occurrence};
+//   Draws draws = pipeline.draw(key, header);                          // transforms/pipeline.h
+//
+// What is drawn for a sample is a pure function of seed, epoch, index and occurrence (DrawKey). `valid` decides only
+// whether the sample counts (a padding's label is one that no loss counts), and PlannedSample::position only where it
+// stands. Nothing here knows who will make it: that is what lets any loader, thread or GPU make it with equal bytes.
+// Thread-safety, ownership: values. Failure: none.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +42,7 @@ struct DrawKey {
 // What one transform drew. The meaning of `values` is the transform's own (a crop box, 0 or 1 for a flip, the bits of a
 // double, ...) and is documented there; they are integers so that they can be hashed, sent and compared exactly.
 struct TransformDraw {
-  uint16_t position = 0;  // place of the transform in the pipeline
+  uint16_t position = 0;  // place of the transform in the pipeline; PlannedSample's is another
   std::vector<int64_t> values;
 
   friend bool operator==(const TransformDraw&, const TransformDraw&) = default;

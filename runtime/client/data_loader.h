@@ -53,6 +53,9 @@
 //   each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is needed;
 //   batches that are held stay valid.
 // The library installs no signal handlers and never prints.
+// Parts: receiver_connection.h finds the receiver (attach.h, embedded_place.h); client_session.h talks to it
+//   (iteration_answers.h, question_queue.h, outbox.h, returned_batches.h, wait_deadline.h); batch_state.h is what is behind
+//   a Batch; client_state.h and state_file.h are checkpoints; gpu_images.h is for images that stay on a loader's GPU.
 #pragma once
 
 #include <cstddef>
@@ -83,7 +86,8 @@ class Finisher;
 class ReceiverHost;
 struct BatchState;
 
-// An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
+// An empty Batch (default-constructed, or behind the end) can only be tested with `if (batch)`; every other call on it is an
+// error of the caller.
 class Batch {
  public:
   Batch() = default;
@@ -91,7 +95,8 @@ class Batch {
   int64_t size() const;  // samples in it; the last batch of an epoch may be shorter
   int64_t epoch() const;
   int64_t step() const;
-  Arithmetic arithmetic() const;  // fast: of these pixels nothing is promised but which and how drawn
+  // fast: which samples and which draws is promised; the exact pixel values are not.
+  Arithmetic arithmetic() const;
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
@@ -119,8 +124,9 @@ struct DataLoaderOptions {
   std::optional<bool> attach;          // to `penstock serve`; nothing: if PENSTOCK_ATTACH is 1
   std::optional<int> num_replicas;     // embedded only
   std::optional<int> rank;
-  bool places_are_ranks = false;  // the two count ranks, of which roles.ranks_per_replica make a replica
-  std::optional<DType> dtype;     // of images, instead of the pipeline's ToDtype
+  // num_replicas and rank above count ranks; each roles.ranks_per_replica of them form a replica.
+  bool places_are_ranks = false;
+  std::optional<DType> dtype;  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // GPU say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
@@ -213,7 +219,7 @@ class DataLoader {
   int64_t num_samples() const noexcept;  // of this replica that count, per epoch (padding in `eval` does not)
   int64_t dataset_size() const noexcept;
   int num_replicas() const noexcept;
-  int rank() const noexcept;
+  int rank() const noexcept;               // this replica's number, which torch's samplers call rank
   int ranks_per_replica() const noexcept;  // the job's
   const std::vector<std::string>& class_names() const noexcept;
   std::string spec() const;                        // the split as canonical JSON: equal specs, equal streams

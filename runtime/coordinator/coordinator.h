@@ -13,8 +13,10 @@
 // Thread-safety: of the receiver's event loop alone. Sampler files and permutations that take long are read and made by a
 //   thread of its own (background_work.h), and the conversation goes on meanwhile: what a receiver says of an iteration
 //   whose plan is still being made waits for it.
+// Ownership: the balancer, the plans and what is known of splits; `clock` must outlive it.
 // Failure: what a peer did wrong is answered to that peer (SplitRefused, LeaseStreamFailed); Error(peer_lost) where the
 //   protocol is broken.
+// Parts: those named above, and epoch_plan.h (from a split to a plan), balancer_options.h, balance_report.h.
 #pragma once
 
 #include <functional>

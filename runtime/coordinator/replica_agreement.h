@@ -9,12 +9,12 @@
 //   - the n-th opening of a split by one trainer's program with the n-th opening by each other's: the canonical JSON.
 //   - the k-th cursor (epoch, first step) of that opening with each other's k-th. Beginning again at the same cursor is
 //     not a new one: an iteration may be broken off at once (a sanity check, a picture of the first batch) on one
-//     replica alone. A replica that passes less often than others is compared as far as it went; an evaluation, whose
-//     cursor is always (0, 0), may be run by one replica only.
+//     replica alone. A replica that begins fewer iterations than others is compared as far as it went; an evaluation,
+//     whose cursor is always (0, 0), may be run by one replica only.
 // Under `penstock serve` programs come and go. Programs at one receiver are counted from the last moment when there was
 //   none at any receiver, and the i-th program of one receiver is compared with the i-th of the others.
-// Thread-safety: none; the coordinator's. Failure: none; a complaint is a sentence naming both trainers and what
-//   differs.
+// Thread-safety: none; the coordinator's. Ownership: values. Failure: none; a complaint is a sentence naming both
+//   trainers and what differs.
 #pragma once
 
 #include <cstdint>

@@ -106,8 +106,7 @@ class ImageFolder final : public Source {
   std::vector<uint64_t> name_end_;   // of each sample, in names_; it starts where its predecessor ends
   std::string names_;
   Sum128 fingerprint_;
-  // Sizes seen so far, -1 for not yet: asked again and again by the cost model, but no reason to stat a million files
-  // at the start.
+  // Sizes seen so far, -1 for not yet: encoded_size() is no reason to stat a million files at the start.
   std::unique_ptr<std::atomic<int64_t>[]> sizes_;
 };
 

@@ -1,16 +1,16 @@
 // The seam between a data set and everything else: samples by index, as encoded bytes.
 //
 //   std::unique_ptr<Source> source = make_source(split.dataset, limits);
-//   std::vector<std::byte> bytes;                        // one per thread, reused
-//   SampleStatus status = source->read(index, bytes);    // bad: the sample; Error: the disk
-//   source->label(index); source->key(index);
+//   SourceSample sample;                                   // one per thread, reused
+//   SampleStatus status = source->load(draw_key, sample);  // bad: the sample; Error: the disk
+//   sample.image; sample.label; sample.fields; source->key(index);
 //
 // Index order is part of the contract: samplers, hashes and checkpoints speak of indices, so two sources with equal
 //   fingerprints must give the same sample for every index. An implementation fixes its order when it opens.
 // Thread-safety: all functions may be called from any number of threads at once.
-// Ownership: a source owns its index; bytes are the caller's.
-// Failure: opening throws Error(dataset) naming the folder or file, with a remedy. `read` throws Error(runtime) naming
-//   the file for trouble of the environment (a disk, a permission, a file that vanished), and returns a bad
+// Ownership: a source owns its index; bytes and SourceSamples are the caller's.
+// Failure: opening throws Error(dataset) naming the folder or file, with a remedy. `load` and `read` throw Error(runtime)
+//   naming the file for trouble of the environment (a disk, a permission, a file that vanished), and return a bad
 //   SampleStatus for what is a property of the sample itself (larger than the limit). An index outside [0, size) is
 //   Error(usage).
 // Adding a data set format: where samples lie in files, a function that lists them (containers.h), and TableSource
@@ -107,9 +107,10 @@ class Source {
   // Empty where labels are numbers without names.
   virtual const std::vector<std::string>& class_names() const = 0;
 
-  // Bytes that read() will give: what the balancer's cost model goes by. May touch the disk the first time.
+  // Encoded bytes of the sample, as they lie in its file or files. May touch the disk the first time, so no job asks for it.
   virtual int64_t encoded_size(int64_t index) const = 0;
-  // The same, where it is known without touching a disk; 0: it is not.
+  // The same, where it is known without touching a disk; 0: it is not. What the balancer weighs chunks by before they are
+  // made (protocol/sample_sizes.h); what was read it learns from ChunkDone.
   virtual int64_t known_size(int64_t index) const { return (void)index, 0; }
 
   // Makes `bytes` the encoded image; empty where the status is bad.

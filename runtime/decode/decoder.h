@@ -18,6 +18,8 @@
 // Failure: everything that depends on the sample's bytes is a SampleStatus with a reason; Error is thrown for the
 //   environment (out of memory) and for misuse (a box outside the image, a reduction of what is no JPEG file).
 // Thread-safety: a Decoder belongs to one thread; read_header is a free function without state.
+// Ownership: a Decoder has its scratch memory. Bytes and `storage` are the caller's, and kept by nobody; `pixels` is a view
+//   into `storage`, good until that is used again.
 #pragma once
 
 #include <memory>

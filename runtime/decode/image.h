@@ -1,5 +1,12 @@
 // Images before and after decoding: headers, boxes, pixel buffers, limits.
-// Thread-safety: values; a PixelBuffer belongs to one thread at a time.
+//
+//   PixelBuffer buffer;
+//   buffer.resize(header.width, header.height);      // contents are undefined
+//   const PixelView view{buffer.row(0), buffer.width(), buffer.height(), buffer.row_bytes()};
+//
+// Thread-safety: values; a PixelBuffer belongs to one thread at a time. Ownership: a PixelBuffer owns its memory;
+//   PixelView and EncodedView are views of somebody else's.
+// Failure: resize() throws Error(runtime) where there is no memory for it (base/aligned_bytes.h); nothing else fails.
 #pragma once
 
 #include <cstddef>

@@ -12,6 +12,12 @@
 //   has made; their records say `on_gpu`. Of samples that are an image and a label the chunk buffer has nothing of
 //   those images, and the record their hash; of others the chunk buffer has them, too. All else is made in its chunk
 //   buffer as ever.
+// Thread-safety: a loader calls it from its event loop alone; the two that are made here may be called from any thread,
+//   as serving does (serving/collecting_executor.h). Ownership: a work, as above, and what it keeps by shared_ptr; works
+//   that are not done when the executor is destroyed are dropped, after its threads have ended.
+// Failure: trouble of the environment while a sample is made is the work's `failure`, and the work is done all the same;
+//   submit() and next_done() say nothing of it. Making an executor may be Error(runtime): no threads, no GPU memory.
+// Parts: cpu_pool.h is the pool of threads, gpu_feeder.cpp what leaves images to GPUs and takes them back.
 #pragma once
 
 #include <array>

@@ -14,7 +14,6 @@
 // Samples of leases are read ahead in the order of the leases (datasets/read_ahead.h). While reads are slow the loader
 // asks for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
-// Splits, their lists and chunk buffers: loader_splits.h.
 //
 // A loader that was silent for too long is given up, and hears of it when it can listen again (GivenUp):
 //
@@ -26,6 +25,12 @@
 // Invariant: the coordinator never grants more leases than chunk buffers are free, so taking one cannot fail; where it
 //   does, peers disagree: an Error.
 // Failure: Error(peer_lost) when the coordinator is lost. A dead receiver only brings its chunk buffers back.
+// Thread-safety: run(), or begin() and turn(), in one thread; stop() and report_json() from any; the rest before run(),
+//   after it, or from what it calls. Ownership: the endpoint, the executor, splits and their chunk buffers; what
+//   LoaderOptions points to must outlive it.
+// Parts: loader_splits.h has the splits, their lists and chunk buffers; executor.h makes the chunks; leases_in_transit.h
+//   says how many more leases to ask for; memory_exporter.h shows GPUs' memory to receivers, by gpu_links.h where no
+//   descriptor gets there.
 #pragma once
 
 #include <functional>
@@ -98,7 +103,8 @@ class Loader {
   // comes first.
   void begin();
   bool turn();
-  // The job is over for it: it cannot reach who coordinates. Other errors end this loader alone.
+  // True after run() threw because the coordinator cannot be reached, so the job is over for this loader. Other errors end
+  // only this loader.
   bool lost_coordinator() const noexcept;
   // After run(): the coordinator said goodbye, and no rank had been lost.
   bool all_alive() const noexcept;

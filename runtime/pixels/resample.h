@@ -14,6 +14,8 @@
 //   Geometry.c. OpenCV's filters: to cv2.resize of the whole input, cut to the window.
 // Ownership: views only; `out` is interleaved RGB of the window's size.
 // Thread-safety: one Resampler per thread.
+// Failure: Error(usage) for a geometry that cannot be, a source that does not hold source_window(...), and begin() with a
+//   filter that does not take rows. Error(runtime) without memory, or where OpenCV's component is wanted and missing.
 #pragma once
 
 #include <memory>

@@ -21,6 +21,10 @@
 //   before the chunk is sent, so that what travels is what there is.
 // Which samples, and their bytes, do not depend on who made the chunk; the generation does, and where its images are:
 //   the buffer range, flags 8 and 16, the hashes that come with them, and which images the payload has.
+// Thread-safety: functions without state; pack_chunk() writes to memory that is the caller's alone until it is sent.
+// Ownership: an envelope is a copy; what packed_values() gives points into the payload.
+// Failure: Error(peer_lost), naming what is wrong, from the two that read what has arrived: decode_envelope() and
+//   packed_values(). The others have none.
 #pragma once
 
 #include <cstddef>

@@ -2,14 +2,17 @@
 //
 //   if (!wanted(batch_buffer, header)) drop;                           // late or repeated: contents are equal anyway
 //   // Error(peer_lost) where it does not fit
-//   take_chunk(split, iteration, pool, batch_buffer_index, header, records, payload);
+//   take_chunk(split, expectation, pool, batch_buffer_index, header, records, payload);
 //   take_chunk(…, payload, exported);          // images that are in the memory of a loader's GPU stay there
-//   ChunkHashes twice = hash_chunk(split, iteration, header, records, payload);   // of one that is only to be compared
+//   ChunkHashes twice = hash_chunk(split, expectation, header, records, payload);   // of one that is only to be compared
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay
 //   on a GPU, by that GPU. The copy into the batch buffer is the finishing pass; with a batch buffer's last chunk the
 //   batch is mixed, where the pipeline ends in MixUp or CutMix.
-// Thread-safety: the receiver's event loop alone; touches nothing but the batch buffer it is given.
+// Thread-safety: the receiver's event loop alone; take_chunk() touches nothing but the batch buffer that it is given, and
+//   moves the records there. Ownership: the payload is only looked at, while the call lasts.
+// Failure: Error(peer_lost), naming the sender, for a chunk that does not fit its lease or its own envelope; the batch
+//   buffer then is as it was before.
 #pragma once
 
 #include <cstdint>

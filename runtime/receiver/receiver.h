@@ -19,6 +19,10 @@
 //   receiver_statistics.h                                  what went through, for reports and progress
 //   receiver_messenger.h                                   what all of these send goes out by this
 //
+// Parts of these: receiver_split.h (a split, as it is known here), batch_buffer_pool.h (batches in memory),
+// batch_buffer_dump.h (on disk), export_registry.h (loaders' GPU memory), delivery_ledger.h (what was delivered, split by
+// split), job_shutdown.h (how the job ends, at trainer 0), receiver_options.h.
+//
 // A chunk buffer is released as soon as its chunk is copied, or dropped, which is all a loader waits for.
 //
 // Failure: trouble of one lease stream is reported to its client; losing the coordinator ends run() with

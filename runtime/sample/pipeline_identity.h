@@ -26,8 +26,9 @@ std::string pipeline_state(const ResolvedSplit& split);
 void check_pipeline(const std::string& state, const ResolvedSplit& split);
 
 // Two texts of decoders_of(). Another libjpeg-turbo may give other pixels, and a library that is there or not
-// other statuses: `refused`; so may another OpenCV, by a value in some thousands (opencv/README.md). PNG and TIFF lose nothing and WebP's pixels are fixed by its format, so another version of
-// those libraries can at most judge damaged files differently: `noted`.
+// other statuses: `refused`; so may another OpenCV, whose bicubic may round a few values otherwise
+// (runtime/pixels/opencv/README.md). PNG and TIFF lose nothing and WebP's pixels are fixed by its format, so another
+// version of those libraries can at most judge damaged files differently: `noted`.
 struct DecoderChange {
   std::string refused;
   std::string noted;

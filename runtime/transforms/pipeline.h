@@ -23,7 +23,7 @@
 //   decode limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a
 //   wrong size. Error(config): the constructor, naming the transform and the parameter.
 // Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several.
-// Immutable after construction, so one Pipeline serves all threads; each thread brings its own Scratch.
+// Thread-safety: immutable after construction, so one Pipeline serves all threads; each thread brings its own Scratch.
 #pragma once
 
 #include <functional>
@@ -102,8 +102,9 @@ class Pipeline {
                      Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
   // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data
-  // (AugMix, functions, several views, OpenCV's resize, bgr), or it would refuse the sample; then apply() has to be asked. A reduced decode
-  // is no data: false, or with DecodeSize::full the plan of arithmetic `exact`, whose pixels are others.
+  // (AugMix, functions, several views, OpenCV's resize, bgr), or it would refuse the sample; then apply() has to be
+  // asked. A reduced decode is no data: false, or with DecodeSize::full the plan of arithmetic `exact`, whose pixels are
+  // others.
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
             DecodeSize size = DecodeSize::as_apply) const;
   Arithmetic arithmetic() const noexcept;

@@ -92,7 +92,7 @@ struct OverheadModel {
   double receiver_ns_per_byte = 0;                   // it checks, hashes and copies them
   Nanoseconds hand_over_ns = 0;                      // from a batch's completion until the program has it
   Nanoseconds local_message_ns = 20 * kMicrosecond;  // between processes of a node
-  Nanoseconds epoch_ns = 0;                          // from an epoch's end until the next one's first credits
+  Nanoseconds epoch_ns = 0;                          // from an epoch's end until the next one's first batch is reserved
 };
 
 // Who decides which loader makes a chunk. The others know neither costs nor faults, and give a chunk away as soon as there
