@@ -1,6 +1,11 @@
 // The memory layout of DLPack's structures, version 1.0 (dmlc/dlpack, include/dlpack/dlpack.h): the ABI that
 // __dlpack__ capsules carry. Both kinds of capsule: "dltensor" for consumers that ask for no version, as torch 1.x,
 // and "dltensor_versioned" for those that do.
+//
+//   auto* managed = new dlpack::ManagedTensor{tensor, keeper, deleter};     // behind a capsule "dltensor"
+//
+// Thread-safety: plain structures. Ownership: whoever consumes the capsule calls `deleter`, once, and that lets go of what
+// manager_ctx stands for. Failure: none.
 #pragma once
 
 #include <cstdint>

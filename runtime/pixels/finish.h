@@ -18,7 +18,8 @@
 //   whoever synchronises with this thread afterwards.
 // Failure: Error(usage) for channels other than 1 or 3, sizes below 1 and dtypes that images do not have.
 // Stores are streaming (non-temporal): the consumer is another core or a GPU, and a batch is larger than any cache.
-// Thread-safety: run() is const and may be called from any thread. Reference: finish_reference(), plain loops.
+// Thread-safety: run() is const and may be called from any thread. Ownership: source and destination are the caller's.
+// Reference: finish_reference(), plain loops.
 #pragma once
 
 #include <array>

@@ -23,7 +23,6 @@ PARTS = {
 }
 # (base name, what the line has): where such a word means something else.
 EXCEPTIONS = {
-    "card": [(r"README\.md", r"card          config")],  # the drawing of the house before
     "port": [(r".", r"TCP|--port|MASTER_PORT|master_port|main_port|free_port|sin_port|free_tcp_port|socket's port"),
              (r"hosts\.py|tfdata_service\.py|training_test\.py|server\.py|serve_program_test\.py|end_channel\w*\.\w+", r"port"), (r"run_mpi_rank\.cpp", r'"port"')],
     "cell": [(r"csv_\w+\.\w+|containers_test\.cpp|conversions_test\.py", r"cell"), (r"show\.py|state_test\.py|CHANGELOG\.md", r"notebook's cell"),
@@ -43,7 +42,7 @@ PHRASES = [
     (r"\bPatience\b|\bpatience\.h\b", "WaitDeadline"), (r"\b(CardLanes?|card_lanes)\b", "InFlightBatches"),
     (r"\b(Passes|passes_test|pass_answers|PassAnswers)\b(?=[ :;({&_.]|\.h)(?<!Both Passes)", "Iterations"),
     (r"\b(?:a|each|every|new|next|this|that) pass (?:over (?:a|an|the) (?:split|epoch)|is a new epoch|ends|begins)\b", "iteration"),
-    (r"\b(learnt|Learnt)_?index|\bentry[ _-]points?\b|\bEntryPoint\b", "learned restart index, restart points"),
+    (r"\b(learnt|Learnt)_?index|\bentry[ _-]points?\b|\bEntryPoint\b", "side index, learned index, restart points"),
     (r"\"not mine\"|: not mine\b|\blibrary_would_stop_quietly\b", "not supported: fall back; without a warning"),
     (r"\b(Naps|naps\.h|PieceLender|piece_lender|CardPieces|card_pieces|CardShares|card_shares)\b",
      "PollingBackoff, MemoryExporter, BufferRanges, ExportRegistry"),
