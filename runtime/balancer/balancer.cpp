@@ -752,7 +752,7 @@ class Balancer::Impl {
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk) {
     constexpr int64_t kLongest_ns = 1'000'000'000;
     if (now_ - stream.moved_ns >= kLongest_ns || has_history(chunk)) return 0;
-    if (finish_.pulls(loader, stream, chunk, now_)) return 0;  // asked with every grant
+    if (finish_.pulls(loader, stream, chunk, loaders_, now_)) return 0;  // asked with every grant
     const std::function<bool(LoaderId)> may_make = [&](LoaderId id) {
       return may_read(stream, chunk.group, id) && apart_.count({stream.opened.receiver, id}) == 0;
     };
@@ -776,7 +776,9 @@ class Balancer::Impl {
         if (known == left.end()) left[chunk.group] = left_to_others(*loader, stream, chunk);
         if (place <= left[chunk.group] && !has_history(chunk)) {
           // Of the others one may have room, though it would finish later.
-          const auto pulls = [&](const LoaderState& l) { return admits(l) && finish_.pulls(l, stream, chunk, now_); };
+          const auto pulls = [&](const LoaderState& l) {
+            return admits(l) && finish_.pulls(l, stream, chunk, loaders_, now_);
+          };
           loader = loaders_.best(stream.opened.receiver, stream.opened.node, pulls, finish_ns);
         }
         if (loader != nullptr) {

@@ -73,8 +73,10 @@ int64_t FinishTimes::finish_ns(const LoaderState& loader, const LeaseStreamState
 }
 
 bool FinishTimes::is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
-                          int64_t now_ns) const {
-  if (loader.node == stream.opened.node) return true;
+                          const LoaderRegistry& loaders, int64_t now_ns) const {
+  const int32_t home = stream.opened.node;
+  if (loader.node == home) return true;
+  if (!links.is_known({loader.node, home}) && !loaders.of_node(home).empty()) return false;
   return is_short(link_ns(loader, stream, now_ns), work_ns(loader, stream, chunk), loader);
 }
 
@@ -124,19 +126,22 @@ const FinishTimes::Supply& FinishTimes::near_supply(const LeaseStreamState& stre
 }
 
 bool FinishTimes::pulls(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
-                        int64_t now_ns) const {
-  return !loader.slow && is_near(loader, stream, first, now_ns);
+                        const LoaderRegistry& loaders, int64_t now_ns) const {
+  return !loader.slow && is_near(loader, stream, first, loaders, now_ns);
 }
 
 int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
                                     const Others& others, int64_t now_ns) {
-  const bool far = !is_near(loader, stream, first, now_ns);
+  const bool far = !is_near(loader, stream, first, others.loaders, now_ns);
   const Supply& supply = near_supply(stream, first, others, far, now_ns);  // of which the loader is none
   if (supply.chunks_per_ns == 0) return 0;
-  const int64_t finish = finish_ns(loader, stream, first, now_ns);
-  if (finish <= 2 * supply.least_ns) return 0;
   const bool elsewhere = loader.node != stream.opened.node;
+  const int64_t late_ns = elsewhere && far ? link_ns(loader, stream, now_ns) : 0;
+  const int64_t finish = finish_ns(loader, stream, first, now_ns) + late_ns;
+  if (finish <= 2 * supply.least_ns) return 0;
   if (elsewhere && !loader.leased.empty() && others.streams.any_on_node(loader.node)) return INT64_MAX;
+  const Link link{loader.node, stream.opened.node};
+  if (!links.is_known(link) && !links.is_idle(link)) return INT64_MAX;
   return static_cast<int64_t>(std::ceil(static_cast<double>(finish - supply.least_ns) * supply.chunks_per_ns));
 }
 

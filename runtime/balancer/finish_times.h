@@ -17,8 +17,11 @@
 //   Those to whom chunks are left will get to the waiting chunk number k at about
 //       least finish of one of them + k / rate      rate: chunks a second that they make for this receiver
 //   and the loader takes the first chunk that it finishes no later than that. A slow one leaves chunks to near ones that
-//   are not slow; a far one to all near ones, because even a slow loader at home may be faster than the link. So over a
-//   slow link travel chunks that are needed late, as many as the link carries, and none that would hold up a batch.
+//   are not slow; a far one to all near ones, because even a slow loader at home may be faster than the link. A far one
+//   counts its link twice: a chunk that comes late holds up a batch and all that follow it, one left at home costs no more
+//   than its work. So over a slow link travel chunks that are needed late, as many as the link carries, and none that
+//   would hold up a batch. A link that nothing has come over yet is far for a receiver that has loaders at home, and is
+//   tried with one chunk.
 //   Where there is nobody to leave them to, a loader takes what comes. One that has receivers on its own node takes
 //   nothing for far ones while it works for those: behind a chunk on a slow link its own leases would wait, too. And
 //   nobody takes more than the link carries in a second (LinkCosts::is_full).
@@ -63,7 +66,8 @@ class FinishTimes {
     const std::function<bool(LoaderId)>& may_make;  // it can read the samples, and reach the receiver
   };
   // Near and not slow: it takes whatever comes next.
-  bool pulls(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first, int64_t now_ns) const;
+  bool pulls(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
+             const LoaderRegistry& loaders, int64_t now_ns) const;
   // How many of the lease stream's waiting chunks, from `first` on, come before the first one that the loader, which does
   // not pull, should take.
   int64_t left_to_others(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& first,
@@ -86,7 +90,7 @@ class FinishTimes {
     int64_t least_ns = 0;  // until one of them has made a chunk that it is granted now
   };
   bool is_near(const LoaderState& loader, const LeaseStreamState& stream, const ChunkState& chunk,
-               int64_t now_ns) const;
+               const LoaderRegistry& loaders, int64_t now_ns) const;
   // The link, beside the threads' work at this loader.
   static bool is_short(int64_t link_ns, int64_t work_ns, const LoaderState& loader);
   const Supply& near_supply(const LeaseStreamState& stream, const ChunkState& first, const Others& others,

@@ -64,6 +64,16 @@ void LinkCosts::arrived(const Link& link, int64_t bytes, int64_t ready_ns, int64
   state.last_arrival_ns = now_ns;
 }
 
+bool LinkCosts::is_known(const Link& link) const {
+  const auto at = links_.find(link);
+  return link.from == link.to || (at != links_.end() && at->second.last_arrival_ns >= 0);
+}
+
+bool LinkCosts::is_idle(const Link& link) const {
+  const auto at = links_.find(link);
+  return at == links_.end() || at->second.travelling_bytes == 0;
+}
+
 int64_t LinkCosts::expected_ns(const Link& link, int64_t bytes, int64_t now_ns) const {
   if (link.from == link.to) return 0;
   const auto at = links_.find(link);

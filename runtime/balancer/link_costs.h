@@ -60,6 +60,10 @@ class LinkCosts {
   // arrived over yet, when some chunks travel.
   bool is_full(const Link& link, int64_t bytes) const;
 
+  // Something has arrived over it; before that, expected_ns() is a guess.
+  bool is_known(const Link& link) const;
+  bool is_idle(const Link& link) const;  // nothing travels
+
   // From the moment a chunk of `bytes` is made until it has arrived.
   int64_t expected_ns(const Link& link, int64_t bytes, int64_t now_ns) const;
 
