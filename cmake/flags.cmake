@@ -12,8 +12,12 @@ endif()
 
 find_program(PENSTOCK_CCACHE ccache)
 if(PENSTOCK_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${PENSTOCK_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${PENSTOCK_CCACHE})
+  # It goes by what the compiler says it has read, so that an empty cache costs no second preprocessing. It takes precompiled
+  # headers (cmake/precompiled.cmake) only where it is told that their times and macros may be trusted.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${PENSTOCK_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off -fno-math-errno)
@@ -24,6 +28,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 else()
   # gcc 12 sees uninitialised strings in moved-from variants, and overlaps and overruns in string concatenations, that are none.
   add_compile_options(-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+  # gcc collects its garbage from the first 128 MB on, which takes a tenth of the time of files that need 500.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
 if(PENSTOCK_SANITIZE)
   add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
