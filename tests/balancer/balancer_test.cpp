@@ -10,7 +10,7 @@
 
 #include "runtime/base/error.h"
 
-namespace penstock {
+namespace penstock::balancer_test {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
@@ -1033,4 +1033,4 @@ TEST_CASE("chunks are made twice and compared where two loaders hold their sampl
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::balancer_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace penstock {
+namespace penstock::link_costs_test {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
@@ -108,4 +108,4 @@ TEST_CASE("a link that becomes faster is known to be within some tens of chunks"
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::link_costs_test

@@ -16,6 +16,8 @@
 #include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
+namespace image_folder_test {
+
 using namespace penstock;
 
 namespace {
@@ -396,3 +398,5 @@ TEST_CASE("a memory source is a source") {
   CHECK(source.encoded_size(0) == 7);
   CHECK(source.class_names().size() == 3);
 }
+
+}  // namespace image_folder_test

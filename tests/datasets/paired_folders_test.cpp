@@ -9,6 +9,8 @@
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temporary_folder.h"
 
+namespace paired_folders_test {
+
 using namespace penstock;
 
 namespace {
@@ -149,3 +151,5 @@ TEST_CASE("a partner that is too large is a status with its name") {
   SourceSample sample;
   CHECK(contains(source.load({.index = 0}, sample).reason, "the file '1.png' is larger"));
 }
+
+}  // namespace paired_folders_test

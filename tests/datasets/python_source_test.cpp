@@ -15,6 +15,8 @@
 #include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
+namespace python_source_test {
+
 using namespace penstock;
 
 namespace {
@@ -263,3 +265,5 @@ TEST_CASE("what cannot be opened says why") {
   contains(error_of(ErrorKind::runtime, [&] { (void)world.source(); }), "exited with status 1");
   CHECK(descendants(::getpid()).empty());
 }
+
+}  // namespace python_source_test

@@ -11,6 +11,8 @@
 #include "tests/support/tar_writer.h"
 #include "tests/support/temporary_folder.h"
 
+namespace tar_test {
+
 using namespace penstock;
 
 namespace {
@@ -411,3 +413,5 @@ TEST_CASE("a shard that fails or changes while it is read is an Error naming it"
   const auto limited = make_source(tar_spec(folder.path("s.tar")), small);
   CHECK(contains(limited->read(0, bytes).reason, "9000 bytes"));
 }
+
+}  // namespace tar_test

@@ -17,6 +17,8 @@
 #include "runtime/decode/jpeg/jpeg_frame.h"
 #include "tests/decode/jpeg_files.h"
 
+namespace learned_index_test {
+
 namespace {
 
 using namespace penstock;
@@ -376,3 +378,5 @@ TEST_CASE("many threads learn and look at once") {
 }
 
 }  // namespace
+
+}  // namespace learned_index_test

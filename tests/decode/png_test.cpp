@@ -11,6 +11,8 @@
 
 #include "runtime/decode/decoder.h"
 
+namespace png_test {
+
 namespace {
 
 using namespace penstock;
@@ -119,3 +121,5 @@ TEST_CASE("mutated PNG files end in a status") {
   MESSAGE(good << " decoded, " << bad << " refused");
   CHECK(bad > 1000);
 }
+
+}  // namespace png_test

@@ -14,6 +14,8 @@
 #include "tests/decode/jpeg_files.h"
 #include "tests/decode/progressive_files.h"
 
+namespace progressive_test {
+
 namespace {
 
 using namespace penstock;
@@ -275,3 +277,5 @@ TEST_CASE("a file cut at any byte has the reference's status") {
   }
   CHECK(bad > 1000);
 }
+
+}  // namespace progressive_test

@@ -17,6 +17,8 @@
 #include "tests/decode/jpeg_comparison.h"
 #include "tests/decode/jpeg_files.h"
 
+namespace reduced_test {
+
 namespace {
 
 using namespace penstock;
@@ -351,3 +353,5 @@ TEST_CASE("a turned file at a reduced size is the reduced file turned") {
     }
   }
 }
+
+}  // namespace reduced_test

@@ -14,6 +14,8 @@
 #include "runtime/decode/jpeg/jpeg_decoder.h"
 #include "tests/decode/jpeg_files.h"
 
+namespace side_index_test {
+
 namespace {
 
 using namespace penstock;
@@ -170,3 +172,5 @@ TEST_CASE("text that is no index") {
 }
 
 }  // namespace
+
+}  // namespace side_index_test

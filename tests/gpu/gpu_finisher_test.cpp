@@ -6,6 +6,8 @@
 #include "tests/gpu/finisher_checks.h"
 #include "tests/support/faulty_gpu.h"
 
+namespace gpu_finisher_test {
+
 namespace {
 
 using namespace penstock;
@@ -181,3 +183,5 @@ TEST_CASE("what fails says so by name") {
                          doctest::Contains("three channels"), Error);
   }
 }
+
+}  // namespace gpu_finisher_test

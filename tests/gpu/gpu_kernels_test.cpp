@@ -9,6 +9,8 @@
 #include "tests/gpu/gpu_checks.h"
 #include "tests/transforms/image_files.h"
 
+namespace gpu_kernels_test {
+
 namespace {
 
 using namespace penstock;
@@ -176,3 +178,5 @@ TEST_CASE("the GPU that is this CPU has as much memory as it was given") {
                        GpuError);
   const GpuBlock second(*gpu, 400, GpuMemory::device);
 }
+
+}  // namespace gpu_kernels_test

@@ -7,6 +7,8 @@
 #include "tests/job/job_texts.h"
 #include "tests/support/sanitized.h"
 
+namespace config_limits_test {
+
 using namespace penstock;
 
 namespace {
@@ -153,3 +155,5 @@ TEST_CASE("random mutations of a good job either parse or are complained of") {
   CHECK(accepted > 100);  // both kinds of outcome are met
   CHECK(refused > 1000);
 }
+
+}  // namespace config_limits_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace penstock {
+namespace penstock::job_outcome_test {
 namespace {
 
 constexpr Nanoseconds kHour = 3600 * kSecond;
@@ -226,4 +226,4 @@ TEST_CASE("ranks that are none of the job's are not heard") {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::job_outcome_test

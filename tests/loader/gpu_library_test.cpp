@@ -15,7 +15,7 @@
 #include "tests/decode/jpeg_files.h"
 #include "tests/support/memory_source.h"
 
-namespace penstock {
+namespace penstock::gpu_library_test {
 namespace {
 
 using penstock_test::JpegSpec;
@@ -337,4 +337,4 @@ TEST_CASE("of two GPUs, one with a library, both work, and its pictures come to 
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::gpu_library_test

@@ -16,7 +16,7 @@
 #include "tests/support/fake_receiver_messenger.h"
 #include "tests/support/temporary_folder.h"
 
-namespace penstock {
+namespace penstock::iterations_test {
 namespace {
 
 constexpr int kClient = 7;
@@ -573,4 +573,4 @@ TEST_CASE("records that say what cannot be are a peer's fault") {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::iterations_test

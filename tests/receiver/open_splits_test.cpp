@@ -10,7 +10,7 @@
 #include "runtime/job/job.h"
 #include "tests/support/fake_receiver_messenger.h"
 
-namespace penstock {
+namespace penstock::open_splits_test {
 namespace {
 
 constexpr int kClient = 7;
@@ -89,4 +89,4 @@ TEST_CASE("serving: people hear of programs that attach and go, until all are se
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::open_splits_test

@@ -17,7 +17,7 @@
 #include "tests/decode/jpeg_files.h"
 #include "tests/support/temporary_folder.h"
 
-namespace penstock {
+namespace penstock::learned_samples_test {
 namespace {
 
 using penstock_test::JpegSpec;
@@ -128,4 +128,4 @@ TEST_CASE("a job of three epochs has the same hashes whether its loader learns o
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::learned_samples_test

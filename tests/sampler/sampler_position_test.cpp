@@ -9,6 +9,8 @@
 
 #include "runtime/base/error.h"
 
+namespace sampler_position_test {
+
 using namespace penstock;
 
 namespace {
@@ -226,3 +228,5 @@ TEST_CASE("any prefix of a saved text is refused, and no flipped byte crashes") 
     }
   }
 }
+
+}  // namespace sampler_position_test

@@ -17,6 +17,8 @@
 #include "tests/decode/jpeg_damage.h"
 #include "tests/transforms/image_files.h"
 
+namespace reduction_test {
+
 namespace {
 
 using namespace penstock;
@@ -281,3 +283,5 @@ TEST_CASE("what fast cannot reduce is exact: nearest, PNG, padding, an image tha
   CHECK(same({{"Resize", {{"size", List{101, 101}}}}, small}, jpeg));  // the first resize decides
   CHECK(same({{"CenterCrop", {{"size", List{64, 64}}}}}, jpeg));
 }
+
+}  // namespace reduction_test

@@ -9,6 +9,8 @@
 #include "runtime/transforms/catalog.h"
 #include "runtime/transforms/transform.h"
 
+namespace transform_draws_test {
+
 using penstock::Box;
 using penstock::DrawStream;
 using penstock::GeometricOp;
@@ -240,3 +242,5 @@ TEST_CASE("flips: as often as p, and only then an operation") {
   const std::vector<int64_t> two = {2};
   CHECK_THROWS_AS(make("RandomVerticalFlip", {})->geometry({5, 5}, two, ops), penstock::Error);
 }
+
+}  // namespace transform_draws_test

@@ -15,7 +15,7 @@
 #include "transport/mesh.h"
 #include "transport/shm/shm.h"
 
-namespace penstock {
+namespace penstock::transport_contract_test {
 namespace {
 
 std::string unique_job() {
@@ -371,4 +371,4 @@ TEST_CASE("a mesh has no way to a stranger") {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::transport_contract_test
