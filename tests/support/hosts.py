@@ -52,9 +52,6 @@ hostname "$1"
 mount --bind "$2" /etc/hosts
 for folder in "$3" /dev/shm; do mount -t tmpfs -o size=512m tmpfs "$folder"; done
 ip link set lo up
-# Where the kernel can (6.15): TCP tries again each second, and not after waits that double, so that a cable that was cut for
-# two seconds is good again after three, on a busy machine too.
-[ ! -e /proc/sys/net/ipv4/tcp_rto_max_ms ] || echo 1000 >/proc/sys/net/ipv4/tcp_rto_max_ms
 echo ready
 exec cat >/dev/null
 """
@@ -208,6 +205,13 @@ class Hosts:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
         if result.returncode != 0:
             raise HostsError(f"ip {' '.join(words)}: {result.stderr.strip()}")
+
+    def retry_each_second(self):
+        """Where the kernel can (6.15), TCP tries again each second, and not after waits that double: a way that was cut for
+        two seconds is then good again after three, on a busy machine too."""
+        for pid in self.pids:
+            subprocess.run(["nsenter", "--target", str(pid), "--net", "sh", "-c",
+                            "cd /proc/sys/net/ipv4 && [ ! -e tcp_rto_max_ms ] || echo 1000 >tcp_rto_max_ms"], check=True, timeout=20)
 
     def left(self):
         """What lies on the hosts: files and sockets."""
