@@ -49,6 +49,10 @@ void check_kind(const DatasetSpec& dataset) {
     throw Error(ErrorKind::usage, "Parquet files are read through an index, and '" + dataset.parquet + "' has none",
                 "run `penstock index` first, and pack a job file whose dataset has parquet and index");
   }
+  if (dataset.folder.empty() && !dataset.is_paired() && container_kind(dataset).empty()) {
+    throw Error(ErrorKind::usage, "'" + dataset.title() + "' is a data set of a kind that cannot be packed",
+                "write its pictures to files, or to tar or MDS shards, and pack those");
+  }
 }
 
 }  // namespace

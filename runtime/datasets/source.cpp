@@ -1,5 +1,8 @@
 #include "runtime/datasets/source.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "runtime/datasets/cached_source.h"
 #include "runtime/datasets/containers.h"
 #include "runtime/datasets/files_here.h"
@@ -31,7 +34,10 @@ std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimit
     return source;
   }
   if (dataset.is_paired()) return std::make_unique<PairedFolders>(dataset, limits.max_encoded_bytes, files);
-  return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files, part_of(dataset));
+  if (!dataset.folder.empty()) {
+    return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files, part_of(dataset));
+  }
+  throw Error(ErrorKind::usage, "'" + dataset.title() + "' is a data set of a kind without a Source");
 }
 
 }  // namespace
@@ -39,7 +45,8 @@ std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimit
 std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
                                     std::shared_ptr<const PythonWorkers> workers, const SourceBudget& budget) {
   if (dataset.is_python()) return std::make_unique<PythonSource>(dataset, limits, std::move(workers));
-  if (dataset.folder.empty() && dataset.pack.empty() && !dataset.is_paired() && container_kind(dataset).empty()) {
+  const auto given = [&](const DatasetKind& kind) { return !(dataset.*kind.value).empty(); };
+  if (std::none_of(std::begin(kDatasetKinds), std::end(kDatasetKinds), given)) {
     throw Error(ErrorKind::dataset, "no data set is named",
                 "write dataset: {folder: DIR}, {tar: \"shards/{000..012}.tar\"} or {python: \"module:name\"}");
   }

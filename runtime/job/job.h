@@ -90,8 +90,9 @@ struct DatasetKind {
   const char* key;
   std::string DatasetSpec::*value;
   DatasetPlace place;
-  bool container;     // listed by runtime/datasets/containers.h
-  bool own_pictures;  // each picture is a file, which has a name
+  bool container;  // listed by runtime/datasets/containers.h; also decides index, pack and container_root()
+  // Each picture is a file, which has a name (`penstock unpack` asks) and a size that no table has (the simulator asks).
+  bool own_pictures;
 };
 inline constexpr DatasetKind kDatasetKinds[] = {
     {"folder", &DatasetSpec::folder, DatasetPlace::folder, false, true},

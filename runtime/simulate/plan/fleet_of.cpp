@@ -66,9 +66,11 @@ Distribution time_besides_bytes(const Profile& profile) {
 
 // Whether loaders know encoded sizes without looking at a disk (Source::known_size): where a table lists the samples.
 bool sizes_are_known(const DatasetSpec& dataset) {
-  const bool files =
-      !dataset.folder.empty() || dataset.is_paired() || !dataset.list.empty() || !dataset.csv.empty();  // only named
-  return !dataset.index.empty() || (!files && !dataset.is_python());
+  bool known = !dataset.index.empty() || !dataset.pack.empty();
+  for (const DatasetKind& kind : kDatasetKinds) {
+    known = known || (kind.container && !kind.own_pictures && !(dataset.*kind.value).empty());
+  }
+  return known;
 }
 
 void apply(FleetSpec& spec, const WhatIf& what) {
