@@ -39,6 +39,12 @@ class RandomColour final : public PixelTransform {
 class Grayscale final : public PixelTransform {
  public:
   bool colour_only() const noexcept override { return true; }
+
+  bool acts(std::span<const int64_t> values) const override {
+    require_draws(values, 0, "Grayscale");
+    return true;
+  }
+
   bool list_ops(Size, std::span<const int64_t>, ImageRole role, PixelOpSink& to) const override {
     if (role == ImageRole::image) to.add(GreyOp{});
     return true;
