@@ -2,6 +2,9 @@
 // in the catalogue is one that the parser would accept.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "runtime/job/value_reader.h"
 #include "runtime/transforms/catalog.h"
 #include "tests/job/job_texts.h"
@@ -23,7 +26,8 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
     for (const ParamInfo& param : info.params) {
       CHECK(!param.doc.empty());
       if (param.default_value) continue;
-      std::string value = "1";
+      const std::string least = std::to_string(std::llround(std::ceil(std::max(1.0, param.minimum))));
+      std::string value = least;
       if (!param.choices.empty()) {
         value = param.choices.back();
       } else if (param.kind == ParamKind::text) {
@@ -31,8 +35,8 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       } else if (param.kind == ParamKind::transforms) {
         value = "[RandomInvert, {RandomChoice: {transforms: [{CenterCrop: {size: 5}}, {Resize: {size: [5, 6]}}]}}]";
       } else if (param.kind == ParamKind::numbers || param.kind == ParamKind::integers) {
-        value = "[1";
-        for (size_t i = 1; !param.lengths.empty() && i < param.lengths.back(); ++i) value += ", 1";
+        value = "[" + least;
+        for (size_t i = 1; !param.lengths.empty() && i < param.lengths.back(); ++i) value += ", " + least;
         value += "]";
       }
       params += (params.empty() ? "" : ", ") + param.name + ": " + value;
