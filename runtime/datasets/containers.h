@@ -1,6 +1,6 @@
 // The ways to list what a container holds: each makes of files a table of samples (sample_table.h).
 //
-//   SampleTable table = list_samples(dataset, root, shards, files);    // whatever kind `dataset` is
+//   SampleTable table = list_samples({dataset, shards, files, max_encoded_bytes});    // whatever kind `dataset` is
 //
 // What each kind reads stands at its function; which member, column or feature is what stands in the DatasetSpec:
 //   image, label, fields. Kinds add no class of their own: TableSource reads them all.

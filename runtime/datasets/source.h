@@ -13,8 +13,7 @@
 //   naming the file for trouble of the environment (a disk, a permission, a file that vanished), and return a bad
 //   SampleStatus for what is a property of the sample itself (larger than the limit). An index outside [0, size) is
 //   Error(usage).
-// Adding a data set format: where samples lie in files, a function that lists them (containers.h), and TableSource
-//   reads them; else derive from Source. Give DatasetSpec and make_source a case.
+// Adding a data set format: see runtime/README.md, Where to add something.
 #pragma once
 
 #include <cstddef>
@@ -120,9 +119,10 @@ class Source {
   virtual SourceBudget taken() const { return {0, 0}; }
 
   // The whole sample number key.index; what makers of samples call. A source that draws (user's code may) draws by
-  // `key` alone. Decoded pixels have 64 readable bytes behind them (PixelBuffer::padding). Values of varying length are
-  // checked against limits.max_field_bytes, and texts for UTF-8, by the maker (put_value); but a source that would have
-  // to allocate for a longer one looks at the limit first.
+  // `key` alone. A source that gives pixels has itself checked limits.max_side and max_pixels, and that `image` is
+  // exactly width * height * 3 bytes, with PixelBuffer::kPadding readable ones behind them; read() of such a sample is
+  // Error(usage). Values of varying length are checked against limits.max_field_bytes, and texts for UTF-8, by the
+  // maker (put_value); but a source that would have to allocate for a longer one looks at the limit first.
   virtual SampleStatus load(const DrawKey& key, SourceSample& sample) const {
     const auto index = static_cast<int64_t>(key.index);
     sample.width = sample.height = 0;

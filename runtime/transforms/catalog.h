@@ -4,7 +4,8 @@
 //   ParamMap params = resolve_params(*info, {{"size", int64_t{224}}});  // defaults filled in, everything checked
 //   Transform crop = info->make(params);
 //
-// Adding one: see transforms.h; the parser, `penstock schema` and the fingerprint follow from the entry. Thread-safety: the catalogue is built once and never changes.
+// Adding one: see runtime/README.md, Where to add something.
+// Thread-safety: the catalogue is built once and never changes.
 #pragma once
 
 #include <functional>

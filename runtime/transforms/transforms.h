@@ -1,7 +1,6 @@
 // The transforms there are, as catalogue entries: one function a transform, each in a file of its family.
 //
-// Adding one: write its class, which is one of transform.h's kinds, and its entry beside its relatives, declare the
-// entry here, list it in catalog.cpp.
+// Adding one: see runtime/README.md, Where to add something.
 // The helpers below read a ParamMap that resolve_params() has completed and checked.
 #pragma once
 
