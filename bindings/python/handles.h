@@ -99,6 +99,7 @@ void register_batch(nanobind::module_& module);
 void register_loader(nanobind::module_& module);
 void register_finishing(nanobind::module_& module);
 void register_samplers(nanobind::module_& module);
+void register_listing(nanobind::module_& module);
 void register_preprocessor(nanobind::module_& module);
 void register_planning(nanobind::module_& module);
 void register_joined(nanobind::module_& module);

@@ -45,6 +45,7 @@ NB_MODULE(_penstock, module) {
   penstock::python::register_joined(module);  // before what takes one
   penstock::python::register_loader(module);
   penstock::python::register_samplers(module);
+  penstock::python::register_listing(module);
   penstock::python::register_preprocessor(module);
   penstock::python::register_planning(module);
 }

@@ -180,6 +180,8 @@ class DataLoader:
             is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
             places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
         self._native = self._open(self._tensors.wants_raw_images())
+        self._given = None if isinstance(job, (str, os.PathLike, Mapping)) else job
+        self._program_sampler, self._program_batch_sampler = sampler if batch_sampler is None else None, batch_sampler
         self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
@@ -191,6 +193,7 @@ class DataLoader:
         spec = json.loads(self._native.spec())["split"]
         self._training = spec["mode"] == "train"
         self._drop_last = spec["drop_last"]
+        self._dataset: Any = None  # of a job, once it was asked for
         fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         for name in self._keys:
@@ -329,6 +332,38 @@ class DataLoader:
         return min(self._order.samples(), len(self) * self.batch_size)
 
     @property
+    def dataset(self) -> Any:
+        """The data set that was given; of a job, what len(), `classes`, `class_to_idx`, `samples`, `targets` and `[i]` say of
+        its split (`penstock.datasets`). `[i]` is what lies there: nothing is transformed."""
+        if self._given is not None:
+            return self._given
+        if self._dataset is None:
+            from . import datasets
+            self._dataset = datasets.OfJob(self._job, self._is_text, self.split, self._options["overrides"], self.dataset_size)
+        return self._dataset
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler that was given; else one for `set_epoch(epoch)`, which is this loader's, and len(): this rank's samples
+        of an epoch. The order itself is the loader's."""
+        return _Order(self) if self._program_sampler is None else self._program_sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The batch_sampler that was given; else one with `sampler`, `batch_size`, `drop_last`, `set_epoch(epoch)` and len()."""
+        return _BatchOrder(self) if self._program_batch_sampler is None else self._program_batch_sampler
+
+    @property
+    def drop_last(self) -> bool:
+        return self._drop_last
+
+    @property
+    def num_workers(self) -> int:
+        """Threads that load in this process, for this loader and others of it; 0 where loader ranks do."""
+        ranks = json.loads(self._native.report_json())["ranks"]
+        return sum(rank.get("threads", 0) for rank in ranks if rank["role"] == "loader") if self.embedded else 0
+
+    @property
     def dataset_size(self) -> int:
         return self._native.dataset_size
 
@@ -440,6 +475,51 @@ class DataLoader:
             named = zip((self._keys.get(name, name) for name in self._names), values)
             return DictBatch(named)._describe(facts, None if tensors.copies else tensors.one)
         return TupleBatch(values)._describe(facts, None if tensors.copies else tensors.one)
+
+
+class _Order:
+    """What programs do with a loader's `sampler`, as with torch's DistributedSampler. Made when asked for: it keeps the loader,
+    and the loader does not keep it."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self._loader.epoch
+
+    @property
+    def num_replicas(self) -> int:
+        return self._loader.num_replicas
+
+    @property
+    def rank(self) -> int:
+        return self._loader.rank
+
+    def __len__(self) -> int:
+        return self._loader.num_samples
+
+
+class _BatchOrder(_Order):
+    """The same for `batch_sampler`."""
+
+    @property
+    def sampler(self) -> Any:
+        return self._loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        return self._loader.drop_last
+
+    def __len__(self) -> int:
+        return len(self._loader)
 
 
 class _Iteration:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any, Optional, Sequence, Union
 
-from . import _pickled
-from .errors import UsageError
+from . import _job, _penstock, _pickled
+from .errors import DatasetError, UsageError
 
 __all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset",
            "PairedFolders", "Parquet", "TFRecord", "WebDataset"]
@@ -26,7 +27,73 @@ def _text(path: Union[str, os.PathLike], what: str) -> str:
         raise UsageError(f"{what}: {path!r} is no path") from None
 
 
-class ImageFolder:
+class _Listed:
+    """What torchvision's data sets are asked for: `len()`, `classes`, `class_to_idx`, `samples`, `targets`, and `[i]`, a
+    PIL picture (RGB, no transform) and its label. Found out when first asked for, and kept.
+
+    DatasetError for a picture that cannot be read, IndexError beyond the end.
+    """
+
+    _listed: Any = None
+    _labels: Optional[list] = None
+
+    def _job_of_it(self) -> dict:
+        """Keywords of _penstock.Listing."""
+        made = _job.build(self.to_spec(), "data", [{"CenterCrop": {"size": 1}}], {}, None)
+        return {"job": _job.text_of(made), "is_text": True, "split": "data", "overrides": []}
+
+    def _listing(self) -> Any:
+        if self._listed is None:
+            self._listed = _penstock.Listing(**self._job_of_it())
+        return self._listed
+
+    def _sample_name(self, key: str) -> str:
+        return key
+
+    def __len__(self) -> int:
+        return self._listing().size
+
+    @property
+    def classes(self) -> list:
+        """Names of classes, in the order of labels; empty where labels are numbers without names."""
+        return self._listing().class_names
+
+    @property
+    def class_to_idx(self) -> dict:
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list:
+        """The label of each sample."""
+        if self._labels is None:
+            self._labels = self._listing().labels()
+        return self._labels
+
+    @property
+    def samples(self) -> list:
+        """(path, or the name of the sample in its container; label) of each."""
+        return [(self._sample_name(key), label) for key, label in zip(self._listing().keys(), self.targets)]
+
+    def __getitem__(self, index: int) -> tuple:
+        from PIL import Image
+        index = _job.integer("dataset[i]", index)
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"{self!r} has {size} samples, and none at {index}")
+        image, width, height, label = self._listing().sample(index % size)
+        if width:
+            return Image.frombytes("RGB", (width, height), image), label
+        try:
+            with Image.open(io.BytesIO(image)) as picture:
+                return picture.convert("RGB"), label
+        except (OSError, ValueError, Image.DecompressionBombError) as problem:
+            raise DatasetError(f"unusable sample '{self._listing().keys()[index % size]}' (index {index % size}): {problem}") from None
+
+    def __getstate__(self) -> dict:  # the list is found out anew in another process
+        return {name: value for name, value in self.__dict__.items() if name not in ("_listed", "_labels")}
+
+
+class ImageFolder(_Listed):
     """Pictures in class folders, `root/CLASS/….jpg`, in the order of torchvision's ImageFolder.
 
     Gives the fields "image" (uint8 [3, height, width] before finishing) and "label" (int64: place of the class's name
@@ -44,6 +111,9 @@ class ImageFolder:
             raise UsageError("ImageFolder: train and val_seed say which part of val_share", "give val_share, such as 0.2")
         self.part = {"val_share": val_share, "val_seed": val_seed, "train": bool(train)} if val_share else {}
 
+    def _sample_name(self, key: str) -> str:
+        return os.path.join(self.root, key)
+
     def to_spec(self) -> dict:
         return {"folder": _absolute(self.root), **({} if self.index is None else {"index": _absolute(self.index)}),
                 **({"local": True} if self.local else {}), **self.part}
@@ -52,7 +122,7 @@ class ImageFolder:
         return f"ImageFolder({self.root!r})"
 
 
-class PairedFolders:
+class PairedFolders(_Listed):
     """Pictures that belong together by their relative names, without classes: `images`, and `targets` (what each should
     become), `masks` (PNG files of class ids) or both.
 
@@ -75,7 +145,7 @@ class PairedFolders:
         return f"PairedFolders({', '.join(f'{name}={folder!r}' for name, folder in self.folders.items())})"
 
 
-class _Files:
+class _Files(_Listed):
     """What a job file's `dataset:` says in one key, and some options."""
 
     _kind = ""
@@ -218,6 +288,23 @@ class PackedDataset(_Files):
 
     def __init__(self, folder: Union[str, os.PathLike], *, local: bool = False) -> None:
         super().__init__(folder, local=local)
+
+
+class OfJob(_Listed):
+    """The data set of a job's split: what `penstock.DataLoader("job.yaml").dataset` is."""
+
+    def __init__(self, job: str, is_text: bool, split: str, overrides: Sequence[str], size: int) -> None:
+        self._job_words = {"job": job, "is_text": is_text, "split": split, "overrides": list(overrides)}
+        self._size = size
+
+    def _job_of_it(self) -> dict:
+        return self._job_words
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"<the data set of split {self._job_words['split']!r}: {self._size} samples>"
 
 
 def spec_of(dataset: Any) -> dict:
