@@ -18,7 +18,8 @@ namespace {
 int number_of(const std::string& text) {
   int number = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return failed == std::errc() && end == text.data() + text.size() && number > 0 ? number : 0;
+  constexpr int kMost = 1'000'000;  // ranks of one host, or nodes: what is more is a mistake
+  return failed == std::errc() && end == text.data() + text.size() && number > 0 && number <= kMost ? number : 0;
 }
 
 constexpr const char* kHostfileRemedy =
@@ -43,6 +44,13 @@ void require_host_name(const std::string& host, const std::string& where) {
               "behind another option");
 }
 
+// mpirun's host lists have no way to write one.
+void refuse_ipv6(const std::string& word, const std::string& where) {
+  if (std::count(word.begin(), word.end(), ':') < 2) return;
+  throw Error(ErrorKind::usage, where + "'" + word + "' has more than one colon",
+              "HOST:N; a host that has an IPv6 address alone needs a name, in /etc/hosts or DNS");
+}
+
 void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {
   const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& h) { return h.host == host; });
   if (known == hosts.end()) {
@@ -57,6 +65,7 @@ void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {
 std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
   std::vector<HostSlots> hosts;
   for (const std::string& word : words) {
+    refuse_ipv6(word, "");
     const size_t colon = word.find(':');
     const std::string host = word.substr(0, colon);
     if (host.empty()) throw Error(ErrorKind::usage, "'" + word + "' names no host", "node1:8,node2:8");
@@ -91,11 +100,19 @@ std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string
     std::istringstream words(std::regex_replace(line.substr(0, line.find('#')), std::regex("[ \t]*=[ \t]*"), "="));
     std::string host;
     if (!(words >> host)) continue;
-    host = host.substr(0, host.find(':'));
-    require_host_name(host, where + ": ");
+    refuse_ipv6(host, where + ": ");
     int slots = 0;
+    if (const size_t colon = host.find(':'); colon != std::string::npos) {
+      slots = slots_of(host.substr(colon + 1), where);
+      host.resize(colon);
+    }
+    require_host_name(host, where + ": ");
     for (std::string word; words >> word;) {
-      if (word.starts_with("slots=")) slots = slots_of(word.substr(6), where);
+      if (word.starts_with("slots=")) {
+        slots = slots_of(word.substr(6), where);
+      } else if (!word.starts_with("max_slots=") && !word.starts_with("max-slots=")) {
+        throw Error(ErrorKind::usage, where + ": '" + word + "' is not understood", kHostfileRemedy);
+      }
     }
     add(hosts, host, slots);
   }

@@ -197,7 +197,7 @@ std::string kubernetes_manifest(const LaunchFile& file) {
           "apiVersion: kubeflow.org/v2beta1\n"
           "kind: MPIJob\n"
           "metadata: {name: " +
-          file.name +
+          yaml_quoted(file.name) +  // `no` would be false
           "}\n"
           "spec:\n"
           "  slotsPerWorker: " +

@@ -277,6 +277,13 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
   }
   if (!run) {
     std::printf("%s\n", shell_quoted(line.argv).c_str());
+    // To somebody who reads it; a script that takes the line has read it before.
+    if (::isatty(STDOUT_FILENO) != 0) {
+      std::fputs(
+          "penstock: run so, mpirun of Open MPI 4.1 ends with 0 whatever becomes of the job; launch --run ends "
+          "with the job's exit code\n",
+          stderr);
+    }
     if (const std::string remedy = localhost_remedy(); !remedy.empty()) {
       std::fprintf(stderr,
                    "penstock: localhost is not in /etc/hosts, so this line may take 5 s or more to start\n  help: %s\n",
@@ -342,7 +349,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag)->check(some_seconds());
   command->add_flag("--json", *json, "passed on to `penstock run`");
   command->add_flag("--quiet", *quiet, "passed on");
-  command->add_option("--epochs", *epochs, "passed on")->excludes(serve_flag);
+  command->add_option("--epochs", *epochs, "passed on")->excludes(serve_flag)->check(positive());
   command->add_option("--profile", *profile, "passed on")->type_name("FILE")->excludes(serve_flag);
   CLI::Option* dump_option = command->add_option("--dump", *dump, "passed on")->type_name("DIR")->excludes(serve_flag);
   command->add_flag("--raw", *raw, "passed on")->excludes(serve_flag)->needs(dump_option);

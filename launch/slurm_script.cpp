@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <string_view>
 
 #include "launch/launch_files.h"
 #include "launch/launch_line.h"
@@ -25,10 +28,15 @@ std::string container(const LaunchFile& file) {
 }  // namespace
 
 std::string slurm_script(const LaunchFile& file) {
-  if (file.folder.find_first_of(" :") != std::string::npos) {
+  // The path of mpirun's agent lies below it, and goes through a shell on the way.
+  const bool plain = std::all_of(file.folder.begin(), file.folder.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("/._+,=@-").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (!plain) {
     throw Error(ErrorKind::usage,
-                "'" + file.folder + "' has a space or a colon, where mpirun would cut the path of its agent there",
-                "start the job from a folder without");
+                "'" + file.folder + "': mpirun and the shell it calls would misread a path with such characters",
+                "start the job from a folder of letters, digits and / . _ + , = @ -");
   }
   std::string text = "#!/bin/bash\n";
   text +=

@@ -228,19 +228,40 @@ std::string slow_sentence(const json& report) {
   return names.empty() ? "" : " Slow beside the others of their kind: " + names + ".";
 }
 
+// What one loader's threads did.
+struct Load {
+  int64_t rank = 0;
+  int64_t threads = 0;
+  double lived_s = 0;
+  double busy_s = 0;  // of each thread
+
+  // While batches were asked for: it may have left before the end.
+  double span_s(double asked_s) const { return std::min(lived_s, asked_s); }
+  double share(double asked_s) const { return span_s(asked_s) > 0 ? std::min(1.0, busy_s / span_s(asked_s)) : 0; }
+};
+
 // The link that came nearest to what it carries at its best; nothing where none came near. Ranks that share cores
-// deliver in bursts: then the mean is far below the best.
-std::optional<std::string> full_link(const json& report, double elapsed_s) {
+// deliver in bursts: then the mean is far below the best. A link whose loaders are busy nearly all the time carries
+// evenly what they make, and is not to blame.
+std::optional<std::string> full_link(const json& report, const std::vector<Load>& loads, double elapsed_s) {
   // Measured: a full link has 0.57 and more, also where two share a cable; a free one 0.5 at most, unless the loaders'
-  // threads are busy all the time.
+  // threads are busy.
   constexpr double kFull = 0.55;
+  constexpr double kBusy = 0.7;
+  const json nodes = balance_of(report).value("nodes", json::array());
+  const auto is_busy = [&](const json& node) {
+    return std::any_of(loads.begin(), loads.end(), [&](const Load& load) {
+      const auto number = static_cast<size_t>(load.rank);
+      return number < nodes.size() && nodes[number] == node && load.share(elapsed_s) > kBusy;
+    });
+  };
   std::optional<std::string> fullest;
   double most = kFull;
   for (const json& link : balance_of(report).value("links", json::array())) {
     const double peak = number_or_0(link, "peak_mb_per_s");
     if (!between_nodes(link) || peak <= 0 || elapsed_s <= 0) continue;
     const double mean = link.at("bytes").get<double>() / 1e6 / elapsed_s;
-    if (mean / peak <= most) continue;
+    if (mean / peak <= most || is_busy(link.at("from"))) continue;
     most = mean / peak;
     fullest = "the link from " + link_name(report, link) + " carried " + number(mean, 1) + " MB/s on average, " +
               number(peak, 1) + " at its best";
@@ -316,12 +337,11 @@ std::string bottleneck_sentence(const json& report) {
   double elapsed = 0;
   double receiver_busy = 0;
   double receiver_elapsed = 0;
-  double busy = 0;
   double read = 0;
   double decode = 0;
   double augment = 0;
   int64_t threads = 0;
-  int64_t loaders = 0;
+  std::vector<Load> loads;
   // The trainer that waited most, and the receiver that was busy most, by share of their own time.
   std::pair<double, int64_t> longest_wait;
   std::pair<double, int64_t> busiest;
@@ -342,13 +362,13 @@ std::string bottleneck_sentence(const json& report) {
       receiver_busy += rank.value("receiver_busy_s", 0.0);
       receiver_elapsed += active;
     } else {
-      ++loaders;
-      threads += rank.value("threads", int64_t{0});
+      const auto its_threads = rank.value("threads", int64_t{0});
+      const double lived = rank.value("elapsed_s", 0.0);
+      loads.push_back({rank.value("rank", int64_t{0}), its_threads, lived, lived * rank.value("busy_fraction", 0.0)});
+      threads += its_threads;
       read += rank.value("read_s", 0.0);
       decode += rank.value("decode_s", 0.0);
       augment += rank.value("augment_s", 0.0);
-      busy += rank.value("elapsed_s", 0.0) * static_cast<double>(rank.value("threads", int64_t{0})) *
-              rank.value("busy_fraction", 0.0);
     }
   }
   if (elapsed <= 0) return "No batch was delivered.";
@@ -357,9 +377,17 @@ std::string bottleneck_sentence(const json& report) {
   const double trainers = std::max<double>(
       1, static_cast<double>(std::count_if(report["ranks"].begin(), report["ranks"].end(),
                                            [](const json& r) { return r.value("role", "") == "trainer"; })));
-  const double span = elapsed / trainers * static_cast<double>(threads);
+  const double asked_s = elapsed / trainers;
+  double busy = 0;
+  double span = 0;
+  std::pair<double, int64_t> most_loaded;  // of the loaders' threads
+  for (const Load& load : loads) {
+    busy += load.busy_s * static_cast<double>(load.threads);
+    span += load.span_s(asked_s) * static_cast<double>(load.threads);
+    most_loaded = std::max(most_loaded, {load.share(asked_s), load.rank});
+  }
   const double loaded = span > 0 ? std::min(1.0, busy / span) : 0;
-  if (loaders == 0) {  // of one trainer alone, in the middle of a job
+  if (loads.empty()) {  // of one trainer alone, in the middle of a job
     return waiting < 0.05
                ? "The training program sets the pace: it waited for data " + percent(waiting) + " of the time."
                : "Loading holds the training program up: it waited for data " + percent(waiting) +
@@ -370,6 +398,9 @@ std::string bottleneck_sentence(const json& report) {
     waited += " (that of " + rank_name(report, longest_wait.second) + " " + percent(longest_wait.first) + ")";
   }
   waited += ", the loaders' threads were " + percent(loaded) + " busy";
+  if (most_loaded.first > 0.7 && loaded <= 0.7) {
+    waited += " (those of " + rank_name(report, most_loaded.second) + " " + percent(most_loaded.first) + ")";
+  }
   if (waiting < 0.05) {
     std::string text = "The training programs set the pace: " + waited + ".";
     const auto enough = static_cast<int64_t>(std::ceil(std::max(1.0, loaded * static_cast<double>(threads) / 0.8)));
@@ -380,11 +411,12 @@ std::string bottleneck_sentence(const json& report) {
     }
     return text;
   }
-  if (const auto full = full_link(report, elapsed / trainers); full && loaded <= 0.9) {
+  if (const auto full = full_link(report, loads, asked_s)) {
     return "The network held the job up: " + waited + "; " + *full +
            ". Loaders on the trainers' own nodes need no network; smaller images need less of it.";
   }
-  if (loaded > 0.7) {
+  // One loader whose threads are always busy is enough: others may be behind a slow link, or have none of the samples.
+  if (most_loaded.first > 0.7) {
     const double work = std::max(1e-9, read + decode + augment);
     // What is needed is what the programs could take: their own time alone is elapsed - wait.
     const double factor = elapsed / std::max(elapsed - wait, 0.05 * elapsed);

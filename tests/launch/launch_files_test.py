@@ -186,8 +186,10 @@ def test_what_a_cluster_could_not_run_is_refused_at_once():
     assert "roles.trainers is 2" in refused("--slurm", *APART, job_file=alike)
     assert "-n" in refused("--slurm", *APART, "-n", "4")
     assert "nothing says which they are" in refused("--run", *APART)
-    with tempfile.TemporaryDirectory(dir=work.name, prefix="with space") as folder:
-        assert "has a space or a colon" in refused("--slurm", *APART, cwd=folder)
+    for prefix in ("with space", "a:b", "a$x", 'a"b', "a;b"):
+        with tempfile.TemporaryDirectory(dir=work.name, prefix=prefix) as folder:
+            assert "would misread a path with such characters" in refused("--slurm", *APART, cwd=folder), prefix
+    assert "not in range" in refused("--run", "-n", "2", "--epochs=-3") or "above 0" in refused("--run", "-n", "2", "--epochs=-3")
     for words in (["--slurm", "--k8s", "--nodes=2"], ["--slurm", "--run"], ["--docker", "--print"]):
         assert "excludes" in refused(*words)
     for words in (["--slurm", "--host=a", "--nodes=2"], ["--docker", "--trainer-host=a:1"], ["--run", "--host=a", "--nodes=2"]):

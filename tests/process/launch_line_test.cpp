@@ -233,6 +233,13 @@ TEST_CASE("lists of hosts: blanks as mpirun allows them, and what is no host is 
   }
   CHECK_THROWS_WITH_AS((void)parse_hostfile("a\nseed=3\n", "f"), doctest::Contains("f:2: 'seed=3' is no name"), Error);
   CHECK_THROWS_WITH_AS((void)parse_hostfile("a slots = x\n", "f"), doctest::Contains("f:1: 'x' is no number"), Error);
+  CHECK(hosts_text(parse_hostfile("a:2\nb:1 max-slots=4\n", "f")) == "a:2,b:1");
+  CHECK_THROWS_WITH_AS((void)parse_hostfile("a slot=2\n", "f"), doctest::Contains("f:1: 'slot=2' is not understood"),
+                       Error);
+  CHECK_THROWS_WITH_AS((void)parse_hostfile("2001:db8::5 slots=1\n", "f"), doctest::Contains("more than one colon"),
+                       Error);
+  CHECK_THROWS_WITH_AS((void)parse_hosts({"fe80::1"}), doctest::Contains("more than one colon"), Error);
+  CHECK_THROWS_WITH_AS((void)parse_hosts({"a:9999999"}), doctest::Contains("is no number of ranks"), Error);
   CHECK_THROWS_WITH_AS((void)parse_hostfile("# nobody\n\n", "f"), doctest::Contains("'f' names no host"), Error);
   CHECK_THROWS_WITH_AS((void)read_hostfile("/tmp"), doctest::Contains("'/tmp' is a folder"), Error);
   CHECK_THROWS_WITH_AS((void)read_hostfile("/no/such"), doctest::Contains("No such file"), Error);

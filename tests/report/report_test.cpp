@@ -16,13 +16,15 @@ struct Job {
   double wait_s = 5;
   double second_wait_s = 5;
   double busy_fraction = 0.3;
+  double second_busy_fraction = -1;  // as the first loader's
+  double second_lived_s = 10;
   double receiver_busy_s = 1;
   json links = json::array();
   bool slow = false;
   double fixed_us = 120;
 
   std::string report_of(int rank) const {
-    json report = {{"rank", rank}, {"host", rank < 2 ? "a" : "b"}, {"elapsed_s", 10.0}};
+    json report = {{"rank", rank}, {"host", rank < 2 ? "a" : "b"}, {"elapsed_s", rank == 3 ? second_lived_s : 10.0}};
     if (rank < 2) {
       report["role"] = "trainer";
       report["trainer"] = rank;
@@ -35,7 +37,8 @@ struct Job {
                                    {"elapsed_s", 10.0},
                                    {"bad_samples", json::array()}};
     } else {
-      report.update({{"role", "loader"}, {"threads", 4}, {"busy_fraction", busy_fraction}, {"decode_s", 10.0}});
+      const double busy = rank == 3 && second_busy_fraction >= 0 ? second_busy_fraction : busy_fraction;
+      report.update({{"role", "loader"}, {"threads", 4}, {"busy_fraction", busy}, {"decode_s", 10.0}});
     }
     if (rank == 0) {
       report["coordinating_s"] = 0.2;
@@ -88,10 +91,24 @@ TEST_CASE(
   job.links = {link(1, 0, 118, json())};
   CHECK(says(job.sentence(), "Nobody was busy"));
   job.links = {link(1, 0, 118, 12.0)};
+  job.busy_fraction = 0.8;
+  CHECK(says(job.sentence(), "Decoding held the job up"));
   job.busy_fraction = 0.95;
   CHECK(says(job.sentence(), "Decoding held the job up"));
   job.wait_s = job.second_wait_s = 0.1;
   CHECK(says(job.sentence(), "The training programs set the pace"));
+}
+
+TEST_CASE("one loader that is always busy is named, where others have nothing to do or are gone") {
+  Job job;
+  job.links = {link(1, 0, 118, 12.0)};
+  job.busy_fraction = 0.98;
+  job.second_busy_fraction = 0.02;
+  CHECK(says(job.sentence(), "Decoding held the job up"));
+  CHECK(says(job.sentence(), "the loaders' threads were 50 % busy (those of rank 2 (loader, host b) 98 %)"));
+  job.second_busy_fraction = 0.9;
+  job.second_lived_s = 2;  // it left
+  CHECK(says(job.sentence(), "the loaders' threads were 97 % busy, "));
 }
 
 TEST_CASE("ranks that stand out are named") {
