@@ -117,22 +117,45 @@ std::string cluster_name(const Job& job) {
 }
 
 // YAML and JSON have no place for them; a shell script has.
-void refuse_controls(const std::vector<std::string>& words) {
+bool has_controls(const std::string& text) {
   const auto is_control = [](uint32_t c) {
     const bool of_lines = c == '\n' || c == '\t';
     return (c < 0x20 && !of_lines) || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||
            (c & 0xfffe) == 0xfffe;
   };
+  if (first_not_utf8(text) != text.size()) return true;
+  for (size_t at = 0; at < text.size();) {
+    const Character next = decode_utf8(text, at);
+    if (is_control(next.code)) return true;
+    at += next.bytes;
+  }
+  return false;
+}
+
+void refuse_controls(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    bool good = first_not_utf8(word) == word.size();
-    for (size_t at = 0; good && at < word.size();) {
-      const Character next = decode_utf8(word, at);
-      good = !is_control(next.code);
-      at += next.bytes;
-    }
-    if (good) continue;
+    if (!has_controls(word)) continue;
     throw Error(ErrorKind::usage, "'" + without_controls(word) + "' has control characters, or is no UTF-8",
                 "such words cannot stand in a manifest or a Dockerfile: put them into a script, and name that");
+  }
+}
+
+// The job file goes into the manifest, and its folder is all that pods see of the files.
+void require_manifest_can_hold(const LaunchFile& file) {
+  namespace fs = std::filesystem;
+  std::string text = file.job_text;
+  std::erase(text, '\r');
+  if (has_controls(text)) {
+    throw Error(ErrorKind::usage, "'" + file.job + "' has control characters, or is no UTF-8",
+                "a manifest cannot hold them: take them out, of comments too (U+0085 and U+2028 look like spaces)");
+  }
+  const fs::path mounted = fs::path(file.job).parent_path();
+  const fs::path inside = fs::path(file.folder).lexically_relative(mounted);
+  if (mounted == mounted.root_path() || inside.empty() || *inside.begin() == "..") {
+    throw Error(ErrorKind::usage,
+                "pods see the job file's folder '" + mounted.string() + "', and the program would start in '" +
+                    file.folder + "'",
+                "put the job file beside the program, in a folder other than /, and start from there");
   }
 }
 
@@ -152,7 +175,13 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   file.grace_s = job.trainer.grace_s;
   const bool docker = cluster.file == "docker";
   if (docker) {
-    file.job = fs::path(request.job).filename();  // the folder of the image is the job file's
+    if (cluster.counts_nodes() || !cluster.image.empty()) {
+      throw Error(ErrorKind::usage, "a Dockerfile says nothing of nodes, nor of another image",
+                  "give those to --k8s, which uses the image that is made of it");
+    }
+    if (request.ranks > 0 || request.loaders > 0)
+      (void)launch_line(request, MpiFound{.major = 4});  // as launch would refuse
+    file.job = fs::path(request.job).filename();         // the folder of the image is the job file's
     if (job.loader.executor != ExecutorKind::cpu) file.gpus = std::max(file.gpus, 1);
   } else {
     file.groups = groups_of(cluster, request);
@@ -160,6 +189,7 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   if (cluster.file == "k8s") {
     file.job = fs::absolute(request.job).lexically_normal();
     file.job_text = read_job_file(file.job);
+    require_manifest_can_hold(file);
     if (file.image.empty()) {
       throw Error(ErrorKind::usage, "pods need an image", "--image REGISTRY/NAME: see penstock launch --docker");
     }

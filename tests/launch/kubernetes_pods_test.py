@@ -55,7 +55,7 @@ class Pods:
 
     def __init__(self, folder, job, options, program=()):
         words = [PENSTOCK, "launch", "--k8s", job, "--image=penstock", *options, *(["--", *program] if program else [])]
-        text = run(words, 60).stdout
+        text = run(words, 60, cwd=os.path.dirname(job)).stdout
         self.documents = {one["kind"]: one for one in yaml.safe_load_all(text)}
         name, spec = self.documents["MPIJob"]["metadata"]["name"], self.documents["MPIJob"]["spec"]
         replicas = spec["mpiReplicaSpecs"]

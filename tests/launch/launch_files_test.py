@@ -157,6 +157,17 @@ def test_names_and_words_that_a_manifest_cannot_have():
         documents = list(yaml.safe_load_all(written(*words, job_file=path)))
         names.add(documents[1]["metadata"]["name"])
     assert len(names) == 3 and all(re.fullmatch(r"penstock-[0-9a-f]{8}", name) for name in names), names
+    for stem in ("no", "null", "on", "true"):  # YAML has a meaning of its own for them
+        path = os.path.join(work.name, stem + ".yaml")
+        shutil.copyfile(alike, path)
+        documents = list(yaml.safe_load_all(written(*words, job_file=path)))
+        assert documents[1]["metadata"]["name"] == stem, documents[1]["metadata"]
+    for comment in ("\u0085", "\u2028"):
+        path = os.path.join(work.name, "comment.yaml")
+        with open(alike) as given, open(path, "w") as file:
+            file.write(f"# before{comment}after\n{given.read()}")
+        assert "has control characters, or is no UTF-8" in refused(*words, job_file=path)
+    assert "pods see the job file's folder" in refused(*words, "--", "python3", "train.py", job_file=alike, cwd="/")
     for kind in (words, ["--docker"]):
         for word in ("a\rb", "\x01", b"\xff"):
             assert "has control characters, or is no UTF-8" in refused(*kind, "--", "sh", word, job_file=alike), word
@@ -190,6 +201,10 @@ def test_what_a_cluster_could_not_run_is_refused_at_once():
         with tempfile.TemporaryDirectory(dir=work.name, prefix=prefix) as folder:
             assert "would misread a path with such characters" in refused("--slurm", *APART, cwd=folder), prefix
     assert "not in range" in refused("--run", "-n", "2", "--epochs=-3") or "above 0" in refused("--run", "-n", "2", "--epochs=-3")
+    for words in (["--nodes=3"], APART, ["--image=foo"]):
+        assert "a Dockerfile says nothing of nodes" in refused("--docker", *words)
+    assert "leaves no loader" in refused("--docker", "-n", "1")
+    assert "both say how many ranks" in refused("--docker", "-n", "4", "--loaders=2")
     for words in (["--slurm", "--k8s", "--nodes=2"], ["--slurm", "--run"], ["--docker", "--print"]):
         assert "excludes" in refused(*words)
     for words in (["--slurm", "--host=a", "--nodes=2"], ["--docker", "--trainer-host=a:1"], ["--run", "--host=a", "--nodes=2"]):
