@@ -73,7 +73,6 @@ void register_listing(nb::module_& module) {
           },
           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("split"), nb::arg("overrides"))
       .def_prop_ro("size", [](const Listing& self) { return self.source->size(); })
-      .def_prop_ro("labelled", [](const Listing& self) { return self.source->labelled(); })
       .def_prop_ro("class_names", [](const Listing& self) { return self.source->class_names(); })
       .def("keys", &Listing::keys)
       .def("labels", &Listing::labels)

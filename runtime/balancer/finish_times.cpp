@@ -135,10 +135,10 @@ int64_t FinishTimes::left_to_others(const LoaderState& loader, const LeaseStream
   const bool far = !is_near(loader, stream, first, others.loaders, now_ns);
   const Supply& supply = near_supply(stream, first, others, far, now_ns);  // of which the loader is none
   if (supply.chunks_per_ns == 0) return 0;
-  const bool elsewhere = loader.node != stream.opened.node;
-  const int64_t late_ns = elsewhere && far ? link_ns(loader, stream, now_ns) : 0;
+  const int64_t late_ns = far ? link_ns(loader, stream, now_ns) : 0;
   const int64_t finish = finish_ns(loader, stream, first, now_ns) + late_ns;
   if (finish <= 2 * supply.least_ns) return 0;
+  const bool elsewhere = loader.node != stream.opened.node;
   if (elsewhere && !loader.leased.empty() && others.streams.any_on_node(loader.node)) return INT64_MAX;
   const Link link{loader.node, stream.opened.node};
   if (!links.is_known(link) && !links.is_idle(link)) return INT64_MAX;

@@ -180,8 +180,7 @@ class DataLoader:
             is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
             places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
         self._native = self._open(self._tensors.wants_raw_images())
-        self._given = None if isinstance(job, (str, os.PathLike, Mapping)) else job
-        self._program_sampler, self._program_batch_sampler = sampler if batch_sampler is None else None, batch_sampler
+        self._dataset: Any = None if _says_a_job(job) else job  # of a job, once it was asked for
         self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
@@ -193,7 +192,6 @@ class DataLoader:
         spec = json.loads(self._native.spec())["split"]
         self._training = spec["mode"] == "train"
         self._drop_last = spec["drop_last"]
-        self._dataset: Any = None  # of a job, once it was asked for
         fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         for name in self._keys:
@@ -335,8 +333,6 @@ class DataLoader:
     def dataset(self) -> Any:
         """The data set that was given; of a job, what len(), `classes`, `class_to_idx`, `samples`, `targets` and `[i]` say of
         its split (`penstock.datasets`). `[i]` is what lies there: nothing is transformed."""
-        if self._given is not None:
-            return self._given
         if self._dataset is None:
             from . import datasets
             self._dataset = datasets.OfJob(self._job, self._is_text, self.split, self._options["overrides"], self.dataset_size)
@@ -346,12 +342,17 @@ class DataLoader:
     def sampler(self) -> Any:
         """The sampler that was given; else one for `set_epoch(epoch)`, which is this loader's, and len(): this rank's samples
         of an epoch. The order itself is the loader's."""
-        return _Order(self) if self._program_sampler is None else self._program_sampler
+        given = self._given_sampler()
+        return _Order(self) if given is None or isinstance(given, Flattened) else given
 
     @property
     def batch_sampler(self) -> Any:
         """The batch_sampler that was given; else one with `sampler`, `batch_size`, `drop_last`, `set_epoch(epoch)` and len()."""
-        return _BatchOrder(self) if self._program_batch_sampler is None else self._program_batch_sampler
+        given = self._given_sampler()
+        return given.batches if isinstance(given, Flattened) else _BatchOrder(self)
+
+    def _given_sampler(self) -> Any:
+        return None if self._order is None else self._order.sampler
 
     @property
     def drop_last(self) -> bool:
@@ -360,8 +361,10 @@ class DataLoader:
     @property
     def num_workers(self) -> int:
         """Threads that load in this process, for this loader and others of it; 0 where loader ranks do."""
+        if not self.embedded:
+            return 0
         ranks = json.loads(self._native.report_json())["ranks"]
-        return sum(rank.get("threads", 0) for rank in ranks if rank["role"] == "loader") if self.embedded else 0
+        return sum(rank["threads"] for rank in ranks if rank["role"] == "loader")
 
     @property
     def dataset_size(self) -> int:
@@ -600,11 +603,16 @@ def _dtype_name(dtype: Any) -> Optional[str]:
     return text.rpartition(".")[2]
 
 
+def _says_a_job(job):
+    """A job's file or the job itself, and no data set."""
+    return isinstance(job, (str, os.PathLike, Mapping))
+
+
 def _read(job, split, named, transform, seed, more, words, gpu_transform=None):
     """(is it text, path or text, split, overrides) of whatever the user gave as a job."""
     if split is not None and not isinstance(split, str):
         raise UsageError(f"split={split!r}", "a split has a name")
-    if isinstance(job, (str, os.PathLike)) or isinstance(job, Mapping):
+    if _says_a_job(job):
         for name, given in (("transform", transform), ("gpu_transform", gpu_transform)):
             if given is not None:
                 key = name.replace("transform", "pipeline")
