@@ -44,11 +44,18 @@ void require_host_name(const std::string& host, const std::string& where) {
               "behind another option");
 }
 
-// mpirun's host lists have no way to write one.
-void refuse_ipv6(const std::string& word, const std::string& where) {
-  if (std::count(word.begin(), word.end(), ':') < 2) return;
-  throw Error(ErrorKind::usage, where + "'" + word + "' has more than one colon",
-              "HOST:N; a host that has an IPv6 address alone needs a name, in /etc/hosts or DNS");
+// HOST or HOST:N. `where`: the file and line; empty on the command line. Host lists have no way to write an IPv6 address.
+HostSlots host_of(const std::string& word, const std::string& where) {
+  const std::string before = where.empty() ? "" : where + ": ";
+  if (std::count(word.begin(), word.end(), ':') > 1) {
+    throw Error(ErrorKind::usage, before + "'" + word + "' has more than one colon",
+                "HOST:N; a host that has an IPv6 address alone needs a name, in /etc/hosts or DNS");
+  }
+  const size_t colon = word.find(':');
+  const std::string host = word.substr(0, colon);
+  require_host_name(host, before);
+  if (colon == std::string::npos) return {host, 0};
+  return {host, slots_of(word.substr(colon + 1), where.empty() ? "host '" + host + "'" : where)};
 }
 
 void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {
@@ -65,12 +72,11 @@ void add(std::vector<HostSlots>& hosts, const std::string& host, int slots) {
 std::vector<HostSlots> parse_hosts(const std::vector<std::string>& words) {
   std::vector<HostSlots> hosts;
   for (const std::string& word : words) {
-    refuse_ipv6(word, "");
-    const size_t colon = word.find(':');
-    const std::string host = word.substr(0, colon);
-    if (host.empty()) throw Error(ErrorKind::usage, "'" + word + "' names no host", "node1:8,node2:8");
-    require_host_name(host, "");
-    add(hosts, host, colon == std::string::npos ? 0 : slots_of(word.substr(colon + 1), "host '" + host + "'"));
+    if (word.empty() || word.rfind(':') == 0) {
+      throw Error(ErrorKind::usage, "'" + word + "' names no host", "node1:8,node2:8");
+    }
+    const HostSlots given = host_of(word, "");
+    add(hosts, given.host, given.slots);
   }
   return hosts;
 }
@@ -98,23 +104,17 @@ std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string
     ++number;
     const std::string where = name + ":" + std::to_string(number);
     std::istringstream words(std::regex_replace(line.substr(0, line.find('#')), std::regex("[ \t]*=[ \t]*"), "="));
-    std::string host;
-    if (!(words >> host)) continue;
-    refuse_ipv6(host, where + ": ");
-    int slots = 0;
-    if (const size_t colon = host.find(':'); colon != std::string::npos) {
-      slots = slots_of(host.substr(colon + 1), where);
-      host.resize(colon);
-    }
-    require_host_name(host, where + ": ");
+    std::string first;
+    if (!(words >> first)) continue;
+    HostSlots given = host_of(first, where);
     for (std::string word; words >> word;) {
       if (word.starts_with("slots=")) {
-        slots = slots_of(word.substr(6), where);
+        given.slots = slots_of(word.substr(6), where);
       } else if (!word.starts_with("max_slots=") && !word.starts_with("max-slots=")) {
         throw Error(ErrorKind::usage, where + ": '" + word + "' is not understood", kHostfileRemedy);
       }
     }
-    add(hosts, host, slots);
+    add(hosts, given.host, given.slots);
   }
   if (hosts.empty()) {
     throw Error(ErrorKind::usage, "the host file '" + name + "' names no host", kHostfileRemedy);
