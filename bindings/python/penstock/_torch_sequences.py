@@ -6,7 +6,7 @@ import copy
 import sys
 from typing import Any, Iterator, Optional
 
-from . import _job, _penstock, _torch_geometry, _torch_pixels  # noqa: F401  (the two fill STEPS)
+from . import _image_processors, _job, _penstock, _timm_transforms, _torch_geometry, _torch_pixels  # noqa: F401  (they fill STEPS)
 from ._torch_reading import STEPS, Attributes, Picture, Untranslatable, modules_own, plain, probability, step
 from .errors import ConfigError, UsageError
 
@@ -96,6 +96,10 @@ def _specs_of_class(step: Any, module: str, name: str, at: Picture) -> Optional[
         return _torch_geometry.image_classification(step, at)
     if (module, name) == ("torch.nn.modules.linear", "Identity"):
         return []
+    if module.startswith("timm."):
+        return _timm_transforms.specs_of(Attributes(step), module, at)
+    if module.startswith("transformers."):
+        return _image_processors.specs_of(step, at)
     return None
 
 

@@ -60,6 +60,7 @@ class _Walk:
         if hasattr(step, "to_spec"):
             self._add_own(step)
             return False
+        self.at.on_tensors, self.at.remarks = False, []
         before = dataclasses.replace(self.at)
         specs = specs_of(step, self.at)
         converts = self.at != before
