@@ -158,7 +158,7 @@ def test_pixels_of_an_eval_pipeline_are_torchvisions():
             # The width shrinks more: of a height that does, Pillow 13 resizes columns first (tests/transforms/EXACTNESS.md).
             ([T.CenterCrop((40, 300)), T.Resize((33, 31))], [V.CenterCrop((40, 300)), V.Resize((33, 31))])):
         reference = V.Compose(theirs)
-        with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=8, shuffle=False,
+        with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=8, shuffle=False,
                                  transform=T.Compose(mine)) as val:
             seen = 0
             for images, labels in val:
@@ -178,7 +178,7 @@ def test_floats_of_an_eval_pipeline_are_torchs():
     V = torchvision.transforms
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     reference = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor(), V.Normalize(mean, std)])
-    with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=26, transform=[
+    with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=26, transform=[
             T.Resize(40), T.CenterCrop(32), T.ToDtype(torch.float32, scale=True), T.Normalize(mean, std)]) as val:
         images, _ = next(iter(val))
         wanted = torch.stack([reference(Image.open(path).convert("RGB")) for path in files()])
@@ -191,7 +191,7 @@ def test_nested_and_several_crops():
         {"RandomInvert": {"p": 1}}, {"RandomChoice": {"p": [1], "transforms": [{"RandomHorizontalFlip": {"p": 1}}]}}]}}
     images = []
     for last in ([T.CenterCrop(24)], [T.FiveCrop((24, 24))], [T.TenCrop(24), T.ToDtype(torch.float32)]):
-        with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=5, transform=[
+        with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=5, transform=[
                 T.Resize(40), T.CenterCrop(40), inside, T.Pad(2, padding_mode="reflect"), *last]) as val:
             images.append(next(iter(val))[0])
     assert [tuple(batch.shape) for batch in images] == [(5, 3, 24, 24), (5, 5, 3, 24, 24), (5, 10, 3, 24, 24)]
