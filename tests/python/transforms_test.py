@@ -99,6 +99,10 @@ def test_words_of_torch_and_torchvision_are_accepted():
     for number, name in enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box")):
         assert T.Resize(8, interpolation=Image.Resampling(number)).to_spec() == T.Resize(8, interpolation=name).to_spec()
         raises(penstock.UsageError, lambda: T.Resize(8, interpolation=number), f"Pillow's {name}", "say the name")
+    converted = [T.ToImage(), T.CenterCrop(8), T.PILToTensor(), T.ToPureTensor(), T.ToTensor()]
+    assert T.pipeline_of(converted) == T.pipeline_of([T.CenterCrop(8), T.ConvertImageDtype(torch.float32)]) == [
+        {"CenterCrop": {"size": 8}}, {"ToDtype": {"dtype": "float32", "scale": True}}]
+    assert repr(converted[0]) == "ToImage()"
     assert repr(T.Compose([T.CenterCrop(8)])) == "Compose([CenterCrop(size=8)])"
     assert T.pipeline_of(T.Compose([T.Compose([T.CenterCrop(8)]), T.RandomVerticalFlip()])) == [
         {"CenterCrop": {"size": 8}}, {"RandomVerticalFlip": {"p": 0.5}}]
@@ -125,7 +129,7 @@ def test_mistakes_name_the_key():
     raises(penstock.ConfigError, lambda: loader(T.CenterCrop(8), T.ToDtype("float8")), "float8")
     raises(penstock.UsageError, lambda: loader(T.CenterCrop(8), T.ToDtype), "ToDtype is a class", "write ToDtype()")
     raises(penstock.UsageError, lambda: loader(T.Compose), "Compose is a class")
-    raises(AttributeError, lambda: T.ToTensor(), "has no ToTensor", 'write ToDtype("float32", scale=True)')
+    raises(AttributeError, lambda: T.Lambda(), "has no Lambda", "write Python(function)")
     raises(AttributeError, lambda: T.ElasticTransform(), "has no ElasticTransform", "RandomResizedCrop", "Python(function)")
     assert not hasattr(T, "__wrapped__") and not hasattr(T, "nothing")
     # What no picture can go through is known before any is read.

@@ -12,6 +12,7 @@
 """
 
 from . import errors, transforms
+from ._transform_notes import describe_transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
 from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PackedDataset, PairedFolders, Parquet,
@@ -30,6 +31,6 @@ __all__ = [
     "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
     "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset", "PairedFolders", "Parquet",
     "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
-    "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors",
+    "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "describe_transforms", "errors",
     "load_state", "plan", "save_state", "show", "simulate", "transforms", "wrap",
 ]

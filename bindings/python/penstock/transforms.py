@@ -33,25 +33,24 @@ class Transform:
 
 
 def pipeline_of(transform: Any) -> list:
-    """A job file's `pipeline:` for a Compose, one transform, or a list of them."""
+    """A job file's `pipeline:` for a Compose, one transform, or a list of them: penstock's, or what can be translated of
+    torchvision's. UsageError where a step cannot be."""
+    from . import _torch_transforms
     if transform is None:
         return []
-    steps = transform.transforms if isinstance(transform, Compose) else transform
-    steps = list(steps) if isinstance(steps, (list, tuple)) else [steps]
-    out = []
-    for step in steps:
+    remedy = f"use penstock.transforms ({', '.join(__all__[2:])}); Python(function) takes a function of your own"
+    for step in _torch_transforms.flattened(transform):
         if isinstance(step, type) and issubclass(step, (Compose, Transform)):
             raise UsageError(f"{step.__name__} is a class; a pipeline has transforms made of it",
                              f"write {step.__name__}(), with its parameters")
-        if isinstance(step, Compose):
-            out += pipeline_of(step)
-        elif hasattr(step, "to_spec"):
-            out.append(step.to_spec())
-        else:
-            raise UsageError(f"{step!r} is no transform of penstock's",
-                             f"use penstock.transforms ({', '.join(__all__[2:])}); "
-                             "Python(function) takes a function of your own")
-    return out
+        if not hasattr(step, "to_spec") and not callable(step):
+            raise UsageError(f"{step!r} is no transform of penstock's", remedy)
+    translated = _torch_transforms.translate(transform)
+    if translated.rest:
+        step = translated.rest[translated.culprit]
+        raise UsageError(f"{_torch_transforms.text_of(step)} is no transform of penstock's, and cannot be translated into one: "
+                         f"{translated.why}", remedy)
+    return translated.steps
 
 
 class Compose:
@@ -66,15 +65,40 @@ class Compose:
         return f"Compose({self.transforms!r})"
 
 
+# What torchvision's conversions mean here, for pipelines that are copied from its pages: pictures are tensors already.
+def ToTensor() -> "Transform":  # noqa: N802
+    """ToDtype("float32", scale=True): floats of 0 to 1."""
+    return ToDtype("float32", scale=True)
+
+
+def ConvertImageDtype(dtype: Any = "float32") -> "Transform":  # noqa: N802
+    """ToDtype(dtype, scale=True)."""
+    return ToDtype(dtype, scale=True)
+
+
+class ToImage(Compose):
+    """Nothing: pictures are tensors already."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class PILToTensor(ToImage):
+    """Nothing: pictures are tensors already."""
+
+
+class ToPureTensor(ToImage):
+    """Nothing: pictures are plain tensors already."""
+
+
 Size = Union[int, Sequence[int]]
 
 
 _PILLOWS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 _ELSEWHERE = {
-    "ToTensor": 'ToDtype("float32", scale=True): pictures are tensors already',
-    "ToImage": "nothing: pictures are tensors already",
-    "PILToTensor": "nothing: pictures are tensors already",
-    "ConvertImageDtype": 'ToDtype("float32", scale=True)',
     "Lambda": "Python(function)",
     "Scale": "Resize",
     "RandomSizedCrop": "RandomResizedCrop",
