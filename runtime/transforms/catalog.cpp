@@ -171,6 +171,8 @@ ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Ar
 
 const std::vector<TransformInfo>& transform_catalog() {
   static const std::vector<TransformInfo> catalog = {exif_transpose_info(),
+                                                     identity_info(),
+                                                     rgb_info(),
                                                      random_resized_crop_info(),
                                                      resize_info(),
                                                      center_crop_info(),

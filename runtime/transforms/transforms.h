@@ -13,6 +13,8 @@
 namespace penstock {
 
 TransformInfo exif_transpose_info();           // exif_transpose.cpp
+TransformInfo identity_info();                 // identity.cpp
+TransformInfo rgb_info();                      // identity.cpp
 TransformInfo random_resized_crop_info();      // random_resized_crop.cpp
 TransformInfo resize_info();                   // resize.cpp
 TransformInfo center_crop_info();              // crop.cpp

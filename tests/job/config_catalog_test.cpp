@@ -41,7 +41,6 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       }
       params += (params.empty() ? "" : ", ") + param.name + ": " + value;
     }
-    if (info.name == "Grayscale") params = "num_output_channels: 3";  // torchvision's default, 1, is refused
     const std::string before = info.name == "Normalize" ? "{ToDtype: {dtype: float32}}, " : "";
     const std::string text =
         "splits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" + info.name + ": {" + params + "}}]}}";

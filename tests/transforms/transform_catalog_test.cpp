@@ -47,7 +47,8 @@ TEST_CASE("the catalogue has torchvision's names, and says what everything is") 
 
 TEST_CASE("pixel transforms: what the parameters must be") {
   const auto numbers = [](std::vector<double> list) { return penstock::ParamValue(std::move(list)); };
-  CHECK(complaint("Grayscale", {}).find("only 3 is supported") != std::string::npos);
+  CHECK(complaint("Grayscale", {}) == "");
+  CHECK(complaint("Grayscale", {{"num_output_channels", int64_t{1}}}).find("only 3 is supported") != std::string::npos);
   CHECK(complaint("Grayscale", {{"num_output_channels", int64_t{3}}}) == "");
   CHECK(complaint("ColorJitter", {}) == "");
   CHECK(complaint("ColorJitter", {{"hue", 0.6}}).find("-0.5 to 0.5") != std::string::npos);

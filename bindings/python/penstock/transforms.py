@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
-           "FiveCrop", "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment",
+           "FiveCrop", "GaussianBlur", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python", "RGB", "RandAugment",
            "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop",
            "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
            "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
@@ -134,6 +134,20 @@ class ExifTranspose(Transform):
         super().__init__()
 
 
+class Identity(Transform):
+    """The picture as it is; where a choice is wanted that changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class RGB(Transform):
+    """Nothing is changed: pictures have three channels already, grey files three equal ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class RandomResizedCrop(Transform):
     """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`."""
 
@@ -205,9 +219,10 @@ class RandomVerticalFlip(Transform):
 
 
 class Grayscale(Transform):
-    """The three channels made the picture's luma. `num_output_channels` can only be 3: samples have three channels."""
+    """The three channels made the picture's luma. `num_output_channels` can only be 3: samples have three channels, where
+    torchvision's default leaves one."""
 
-    def __init__(self, num_output_channels: int = 1) -> None:
+    def __init__(self, num_output_channels: int = 3) -> None:
         super().__init__(num_output_channels=_plain(num_output_channels))
 
 
