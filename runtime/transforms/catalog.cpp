@@ -287,6 +287,7 @@ Filter filter_param(const ParamMap& params, const std::string& name) {
   if (text == "box") return Filter::box;
   if (text == "bicubic") return Filter::bicubic;
   if (text == "lanczos") return Filter::lanczos;
+  if (text == "hamming") return Filter::hamming;
   if (text == "area") return Filter::opencv_area;
   if (text == "lanczos4") return Filter::opencv_lanczos4;
   return Filter::bilinear;
@@ -383,13 +384,14 @@ ParamInfo size_info(const std::string& doc) {
 }
 
 ParamInfo interpolation_info() {
-  return {.name = "interpolation",
-          .kind = ParamKind::text,
-          .default_value = std::string("bilinear"),
-          .choices = {"nearest", "nearest-exact", "box", "bilinear", "bicubic", "lanczos", "area", "lanczos4"},
-          .doc =
-              "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest. With arithmetic: "
-              "opencv cv2.resize's: nearest, bilinear (INTER_LINEAR), bicubic (INTER_CUBIC), area, lanczos4"};
+  return {
+      .name = "interpolation",
+      .kind = ParamKind::text,
+      .default_value = std::string("bilinear"),
+      .choices = {"nearest", "nearest-exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "area", "lanczos4"},
+      .doc =
+          "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest. With arithmetic: "
+          "opencv cv2.resize's: nearest, bilinear (INTER_LINEAR), bicubic (INTER_CUBIC), area, lanczos4"};
 }
 
 ParamInfo antialias_info() {
@@ -409,7 +411,7 @@ std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::str
   if (spec.name != "Resize" && spec.name != "RandomResizedCrop") return {};
   culprit = "interpolation";
   const std::string& filter = text_param(spec.params, culprit);
-  const bool is_pillows = filter == "box" || filter == "lanczos" || filter == "nearest-exact";
+  const bool is_pillows = filter == "box" || filter == "hamming" || filter == "lanczos" || filter == "nearest-exact";
   const bool is_opencvs = filter == "area" || filter == "lanczos4";
   if (opencv && is_pillows) {
     return filter + " is Pillow's; with arithmetic: opencv there are nearest, bilinear, bicubic, area and lanczos4";

@@ -159,7 +159,7 @@ std::vector<Transforms> mixtures() {
            noise},
           {kJitter, kCut},
           {kJitter, kMirrored, framed, blur, kMirrored, resized(20, 22, "bicubic"), equalized, kPadded},
-          {resized(60, 50, "bilinear"), resized(20, 30, "lanczos")},
+          {resized(60, 50, "bilinear"), resized(20, 30, "lanczos"), resized(17, 33, "hamming")},
           {{"RGB", {}}, kCut, {"Identity", {}}, kJitter},
           {resized(60, 50, "nearest"), framed, resized(45, 33, "box"), kMirrored, resized(20, 30, "bicubic"), kJitter},
           {resized(40, 40, "bilinear"), kJitter, resized(40, 40, "bilinear"), {"CenterCrop", {{"size", int64_t{50}}}}},

@@ -79,7 +79,8 @@ def cases():
     yield ("val: Resize 256, CenterCrop 224", [{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}],
            lambda image, draws: val(image))
     modes = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC,
-             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "nearest": InterpolationMode.NEAREST}
+             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "hamming": InterpolationMode.HAMMING,
+             "nearest": InterpolationMode.NEAREST}
     for name, mode in modes.items():
         def train(image, draws, mode=mode):
             x, y, w, h = draws[0]

@@ -150,8 +150,8 @@ TransformSpec random_transform(Random& random, int depth = 0) {
     static const char* const groups[] = {"RandomApply", "RandomChoice", "RandomOrder"};
     return {groups[random(0, 2)], {{"transforms", std::move(inside)}}};
   }
-  static const char* const filters[] = {"nearest", "box", "bilinear", "bicubic", "lanczos"};
-  const std::string filter = filters[random(0, 4)];
+  static const char* const filters[] = {"nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"};
+  const std::string filter = filters[random(0, 5)];
   const auto side = [&] { return static_cast<double>(random(1, 70)); };
   switch (random(0, 7)) {
     case 0: return {"RandomResizedCrop", {{"size", List{side(), side()}}, {"interpolation", filter}}};
