@@ -56,7 +56,13 @@ struct ParamInfo {
   double maximum = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices{};
   std::vector<size_t> lengths{};  // accepted lengths of a list; empty: any but 0
+  bool nullable = false;          // null is a value of it though it has to be given
   std::string doc;
+
+  // Whether null is a value of it.
+  bool takes_null() const {
+    return nullable || (default_value && std::holds_alternative<std::monostate>(*default_value));
+  }
 };
 
 // "package.module:name": how Python code is named.

@@ -64,7 +64,7 @@ Json param_schema(const ParamInfo& info) {
   if (info.kind == ParamKind::transforms)
     return Json{{"allOf", Json::array({type_schema(info)})}, {"description", info.doc}};
   Json out = type_schema(info);
-  if (info.default_value && std::holds_alternative<std::monostate>(*info.default_value)) {
+  if (info.takes_null()) {
     out = Json{{"anyOf", Json::array({out, Json{{"type", "null"}}})}};
   }
   out["description"] = info.doc;

@@ -243,9 +243,7 @@ ParamValue in_kind(const ParamValue& value, ParamKind kind) {
 std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info, const std::string& path,
                                      Complaints& complaints) {
   if (node.kind == YamlNode::Kind::unknown) return std::nullopt;
-  if (node.is_null() && info.default_value && std::holds_alternative<std::monostate>(*info.default_value)) {
-    return ParamValue{};
-  }
+  if (node.is_null() && info.takes_null()) return ParamValue{};
   switch (info.kind) {
     case ParamKind::integers:
     case ParamKind::numbers:

@@ -74,7 +74,7 @@ std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const Param
 ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth,
                    Arithmetic arithmetic) {
   if (std::holds_alternative<std::monostate>(value)) {
-    if (param.default_value && std::holds_alternative<std::monostate>(*param.default_value)) return value;
+    if (param.takes_null()) return value;
     complain(info, param.name, "must not be null");
   }
   const int64_t* integer = std::get_if<int64_t>(&value);

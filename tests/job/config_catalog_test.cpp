@@ -77,6 +77,20 @@ TEST_CASE("a list of numbers that may be a word") {
   }
 }
 
+TEST_CASE("null where a parameter has to be given and may be null") {
+  const auto job = [](const std::string& params) {
+    return "splits: {t: {dataset: {folder: /d}, pipeline: [{Resize: {" + params + "}}, {CenterCrop: {size: 8}}]}}";
+  };
+  const std::string text = job("size: null, max_size: 9");
+  const std::string canonical = canonical_json(resolve_split(parse_job(text, "j"), "t"));
+  CHECK(canonical.find(R"("max_size":9,"size":null)") != std::string::npos);
+  CHECK(canonical_json(split_from_json(canonical)) == canonical);
+  CHECK(canonical_json(resolve_split(parse_job(show_job_text(text, "j", {}, {}, false), "j"), "t")) == canonical);
+  CHECK_THROWS_WITH_AS((void)parse_job(job("max_size: 9"), "j"), doctest::Contains("'Resize' needs 'size'"), Error);
+  CHECK_THROWS_WITH_AS((void)parse_job(job("size: null"), "j"), doctest::Contains("null leaves the size to max_size"),
+                       Error);
+}
+
 TEST_CASE("a dataset in Python") {
   const auto job = [](const std::string& dataset, const std::string& pipeline = "{Resize: {size: [8, 8]}}") {
     return "splits:\n  t:\n    dataset: " + dataset + "\n    pipeline: [" + pipeline + "]\n";

@@ -146,6 +146,15 @@ def files():
             for name in sorted(os.listdir(os.path.join(VAL, folder)))]
 
 
+def long_side(length):
+    """v2's Resize(None, max_size=length), in the functions of any torchvision."""
+    def resize(image):
+        width, height = image.size
+        other = int(length * min(width, height) / max(width, height))
+        return torchvision.transforms.functional.resize(image, [other, length] if width > height else [length, other])
+    return resize
+
+
 def test_pixels_of_an_eval_pipeline_are_torchvisions():
     if torchvision is None:
         print("no torchvision: pixels not compared")
@@ -153,6 +162,7 @@ def test_pixels_of_an_eval_pipeline_are_torchvisions():
     V = torchvision.transforms
     for mine, theirs in (
             ([T.Resize(72), T.CenterCrop(64)], [V.Resize(72), V.CenterCrop(64)]),
+            ([T.Resize(None, max_size=50), T.CenterCrop(48)], [long_side(50), V.CenterCrop(48)]),
             ([T.Resize([40, 90], InterpolationMode.BICUBIC)], [V.Resize([40, 90], InterpolationMode.BICUBIC)]),
             # The width shrinks more: of a height that does, Pillow 13 resizes columns first (tests/transforms/EXACTNESS.md).
             ([T.CenterCrop((40, 300)), T.Resize((33, 31))], [V.CenterCrop((40, 300)), V.Resize((33, 31))])):

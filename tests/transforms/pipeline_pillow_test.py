@@ -111,6 +111,16 @@ def cases():
     yield ("flips, Resize with max_size, RandomResizedCrop",
            [{"RandomHorizontalFlip": {}}, {"RandomVerticalFlip": {}}, {"Resize": {"size": 96, "max_size": 400}},
             {"RandomResizedCrop": {"size": [80, 72]}}], flipped_first)
+    def longest(image):
+        """v2's Resize(None, max_size=90); 0.14 has none, so its size is written out."""
+        if v2:
+            return v2.Resize(None, max_size=90)(image)
+        w, h = image.size
+        size = [int(90 * h / w), 90] if w > h else [90, int(90 * w / h)]
+        return F.resize(image, size)
+    yield ("Resize to the longer edge, CenterCrop",
+           [{"Resize": {"size": None, "max_size": 90}}, {"CenterCrop": {"size": [70, 100]}}],
+           lambda image, draws: F.center_crop(longest(image), [70, 100]))
     for mode in ("edge", "reflect", "symmetric", "constant"):
         for padding in ((3,), (40, 7), (0, 90, 33, 1)):
             sides = list(padding) * (2 if len(padding) == 1 else 1)

@@ -111,6 +111,10 @@ TEST_CASE("what cannot be is refused, naming transform and parameter") {
         std::string::npos);
   CHECK(complaint("Resize", {{"size", int64_t{8}}, {"max_size", int64_t{8}}}).find("max_size: must be larger") !=
         std::string::npos);
+  CHECK(complaint("Resize", {{"size", ParamValue{}}}).find("size: null leaves the size to max_size") !=
+        std::string::npos);
+  CHECK(complaint("Resize", {{"max_size", int64_t{8}}}) == "Resize: size: is required");
+  CHECK(complaint("Resize", {{"size", ParamValue{}}, {"max_size", int64_t{8}}}).empty());
   CHECK(complaint("Resize", {{"size", List{8, 8}}, {"max_size", int64_t{9}}}).find("max_size: is only") !=
         std::string::npos);
   CHECK(complaint("RandomCrop", {{"size", int64_t{8}}, {"padding_mode", std::string("wrap")}}).find("constant") !=

@@ -158,12 +158,14 @@ class RandomResizedCrop(Transform):
 
 
 class Resize(Transform):
-    """To `size`: [height, width], or the length of the shorter side."""
+    """To `size`: [height, width], or the length of the shorter side; None makes the longer side `max_size`."""
 
-    def __init__(self, size: Size, interpolation: Any = "bilinear", max_size: Optional[int] = None,
+    def __init__(self, size: Optional[Size], interpolation: Any = "bilinear", max_size: Optional[int] = None,
                  antialias: Optional[bool] = None) -> None:
-        super().__init__(size=_plain(size), interpolation=_interpolation(interpolation), max_size=max_size,
+        super().__init__(size=_plain(size), interpolation=_interpolation(interpolation), max_size=_plain(max_size),
                          **_antialias(antialias))
+        if size is None:
+            self.params = {"size": None, **self.params}
 
 
 class CenterCrop(Transform):
