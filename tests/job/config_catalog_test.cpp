@@ -77,6 +77,26 @@ TEST_CASE("a list of numbers that may be a word") {
   }
 }
 
+TEST_CASE("a word or a list of words") {
+  const auto job = [](const std::string& value) {
+    return "splits: {t: {dataset: {folder: /d}, pipeline: [{RandomResizedCrop: {size: 8, interpolation: " + value +
+           "}}]}}";
+  };
+  const auto canonical_of = [&](const std::string& value) {
+    const std::string canonical = canonical_json(resolve_split(parse_job(job(value), "j"), "t"));
+    CHECK(canonical_json(split_from_json(canonical)) == canonical);
+    const std::string shown = show_job_text(job(value), "j", {}, {}, false);
+    INFO(shown);
+    CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
+    return canonical;
+  };
+  CHECK(canonical_of("[bicubic]") == canonical_of("bicubic"));
+  CHECK(canonical_of("[bilinear, bicubic]").find(R"("interpolation":["bilinear","bicubic"])") != std::string::npos);
+  for (const char* value : {"[]", "[bilinear, 3]", "[[bilinear]]", "{a: b}", "random", "[bilinear, bicubi]"}) {
+    CHECK_THROWS_WITH_AS((void)parse_job(job(value), "j"), doctest::Contains("or lanczos4, or a list of these"), Error);
+  }
+}
+
 TEST_CASE("null where a parameter has to be given and may be null") {
   const auto job = [](const std::string& params) {
     return "splits: {t: {dataset: {folder: /d}, pipeline: [{Resize: {" + params + "}}, {CenterCrop: {size: 8}}]}}";

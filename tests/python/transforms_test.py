@@ -98,6 +98,9 @@ def test_words_of_torch_and_torchvision_are_accepted():
     for number, name in enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")):
         assert T.Resize(8, interpolation=Image.Resampling(number)).to_spec() == T.Resize(8, interpolation=name).to_spec()
         raises(penstock.UsageError, lambda: T.Resize(8, interpolation=number), f"Pillow's {name}", "say the name")
+    either = T.RandomResizedCrop(8, interpolation=(Image.Resampling.BILINEAR, "bicubic"))
+    assert either == T.RandomResizedCrop(8, interpolation="random")
+    assert either.to_spec()["RandomResizedCrop"]["interpolation"] == ["bilinear", "bicubic"]
     assert repr(T.Compose([T.CenterCrop(8)])) == "Compose([CenterCrop(size=8)])"
     assert T.pipeline_of(T.Compose([T.Compose([T.CenterCrop(8)]), T.RandomVerticalFlip()])) == [
         {"CenterCrop": {"size": 8}}, {"RandomVerticalFlip": {"p": 0.5}}]

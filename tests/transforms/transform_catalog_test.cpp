@@ -124,6 +124,24 @@ TEST_CASE("what cannot be is refused, naming transform and parameter") {
         std::string::npos);
 }
 
+TEST_CASE("a list of texts: of one it is that one, and each must be known") {
+  using Texts = std::vector<std::string>;
+  const auto crop = [](ParamValue interpolation) -> ParamMap {
+    return {{"size", int64_t{8}}, {"interpolation", std::move(interpolation)}};
+  };
+  const ParamMap one = resolve_params(entry("RandomResizedCrop"), crop(Texts{"bicubic"}));
+  CHECK(std::get<std::string>(one.at("interpolation")) == "bicubic");
+  const ParamMap two = resolve_params(entry("RandomResizedCrop"), crop(Texts{"bilinear", "bicubic"}));
+  CHECK(penstock::canonical_text({"RandomResizedCrop", two}).find("interpolation=[bilinear, bicubic]") !=
+        std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(Texts{"bilinear", "random"})).find("'random' is none of") !=
+        std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(Texts{})).find("must not be empty") != std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(int64_t{2})).find("a text or a list of texts") != std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(Texts{"bilinear", "area"})).find("area is OpenCV's") != std::string::npos);
+  CHECK(complaint("Resize", crop(Texts{"bilinear", "bicubic"})).find("must be a text") != std::string::npos);
+}
+
 TEST_CASE("canonical text has every parameter and the shortest numbers") {
   CHECK(penstock::canonical_text({"RandomHorizontalFlip", resolve_params(entry("RandomHorizontalFlip"), {})}) ==
         "RandomHorizontalFlip(p=0.5)");

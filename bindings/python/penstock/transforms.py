@@ -101,6 +101,13 @@ def _interpolation(value: Any) -> Optional[str]:
     return getattr(value, "value", value)
 
 
+def _interpolations(value: Any) -> Any:
+    """One interpolation, or a list of which each sample gets one; "random" is timm's word for bilinear and bicubic."""
+    if value == "random":
+        return ["bilinear", "bicubic"]
+    return [_interpolation(one) for one in value] if isinstance(value, (list, tuple)) else _interpolation(value)
+
+
 def _antialias(value: Optional[bool]) -> dict:
     """None: what the job's arithmetic does. Pillow antialiases, cv2.resize does not."""
     return {} if value is None else {"antialias": value}
@@ -149,12 +156,13 @@ class RGB(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`."""
+    """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`. Of a list of
+    interpolations each sample gets one; "random" is timm's word for ("bilinear", "bicubic")."""
 
     def __init__(self, size: Size, scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
                  interpolation: Any = "bilinear", antialias: Optional[bool] = None) -> None:
         super().__init__(size=_plain(size), scale=_plain(scale), ratio=_plain(ratio),
-                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+                         interpolation=_interpolations(interpolation), **_antialias(antialias))
 
 
 class Resize(Transform):
