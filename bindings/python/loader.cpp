@@ -274,6 +274,7 @@ void register_loader(nb::module_& module) {
            })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
+      .def_prop_ro("hold", [](LoaderHandle& self) { return self->hold(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })
       .def_prop_ro("dataset_size", [](LoaderHandle& self) { return self->dataset_size(); })
       .def_prop_ro("num_replicas", [](LoaderHandle& self) { return self->num_replicas(); })

@@ -173,10 +173,11 @@ TransformInfo grayscale_info() {
           .doc = "makes the three channels the image's luma",
           .params = {{.name = "num_output_channels",
                       .kind = ParamKind::integer,
-                      .default_value = int64_t{1},
+                      .default_value = int64_t{3},
                       .minimum = 1,
                       .maximum = 3,
-                      .doc = "only 3: samples have three channels (torchvision's default is 1)"}},
+                      .doc = "only 3, the default: samples have three channels, which become equal (torchvision's "
+                             "default, 1, leaves one)"}},
           .check = check_grayscale,
           .make = [](const ParamMap&) { return std::make_unique<Grayscale>(); }};
 }

@@ -6,14 +6,17 @@ namespace penstock {
 
 namespace {
 
-// torchvision's Resize: one number is the size of the shorter edge, two are [height, width]. Draws nothing.
+// torchvision's Resize: one number is the size of the shorter edge, two are [height, width]; null leaves max_size, the
+// size of the longer edge. Draws nothing.
 class Resize final : public GeometricTransform {
  public:
   explicit Resize(const ParamMap& params)
-      : by_edge_(list_param(params, "size").size() == 1),
-        size_(size_param(params, "size")),
-        max_size_(is_given(params, "max_size") ? integer_param(params, "max_size") : 0),
-        filter_(filter_param(params, "interpolation")) {}
+      : max_size_(is_given(params, "max_size") ? integer_param(params, "max_size") : 0),
+        filter_(filter_param(params, "interpolation")) {
+    if (!is_given(params, "size")) return;
+    size_ = size_param(params, "size");
+    by_edge_ = list_param(params, "size").size() == 1;
+  }
 
   SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 0, "Resize");
@@ -46,20 +49,27 @@ class Resize final : public GeometricTransform {
     const int64_t longer = wide ? in.width : in.height;
     int64_t new_short = size_.width;
     int64_t new_long = new_short * longer / shorter;
-    if (max_size_ > 0 && new_long > max_size_) {
+    if (new_short == 0) {
+      new_short = max_size_ * shorter / longer;
+      new_long = max_size_;
+    } else if (max_size_ > 0 && new_long > max_size_) {
       new_short = max_size_ * new_short / new_long;
       new_long = max_size_;
     }
     return wide ? std::pair{new_long, new_short} : std::pair{new_short, new_long};
   }
 
-  bool by_edge_;
-  Size size_;
+  Size size_{};  // both are the shorter edge's where one number is given; 0: none
+  bool by_edge_ = true;
   int64_t max_size_;
   Filter filter_;
 };
 
 std::string check_max_size(const ParamMap& params, std::string& culprit) {
+  if (!is_given(params, "size")) {
+    culprit = "size";
+    return is_given(params, "max_size") ? "" : "null leaves the size to max_size, the longer edge, which is not given";
+  }
   if (is_given(params, "max_size")) {
     culprit = "max_size";
     const std::vector<double>& size = list_param(params, "size");
@@ -72,16 +82,20 @@ std::string check_max_size(const ParamMap& params, std::string& culprit) {
 }  // namespace
 
 TransformInfo resize_info() {
+  ParamInfo size = size_info(
+      "one number: the shorter edge, keeping the aspect ratio; or [height, width]; null: max_size is the longer "
+      "edge's");
+  size.nullable = true;
   return {.name = "Resize",
           .doc = "resizes the whole image",
-          .params = {size_info("one number: the shorter edge, keeping the aspect ratio; or [height, width]"),
+          .params = {std::move(size),
                      interpolation_info(),
                      {.name = "max_size",
                       .kind = ParamKind::integer,
                       .default_value = ParamValue{},
                       .minimum = 2,
                       .maximum = kMaxSide,
-                      .doc = "bound of the longer edge; wins over size"},
+                      .doc = "bound of the longer edge, which wins over size; with size null, its length"},
                      antialias_info()},
           .check = check_max_size,
           .make = [](const ParamMap& params) { return std::make_unique<Resize>(params); }};

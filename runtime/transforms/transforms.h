@@ -13,6 +13,8 @@
 namespace penstock {
 
 TransformInfo exif_transpose_info();           // exif_transpose.cpp
+TransformInfo identity_info();                 // identity.cpp
+TransformInfo rgb_info();                      // identity.cpp
 TransformInfo random_resized_crop_info();      // random_resized_crop.cpp
 TransformInfo resize_info();                   // resize.cpp
 TransformInfo center_crop_info();              // crop.cpp
@@ -62,6 +64,7 @@ std::vector<Transform> transforms_param(const ParamMap& params, const std::strin
 // `size: 224`, `size: [224]` and `size: [height, width]`.
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
+std::vector<Filter> filters_param(const ParamMap& params, const std::string& name);  // one or several
 
 Fill fill_param(const ParamMap& params, const std::string& name);  // black for null
 Fills fills_param(const ParamMap& params);                         // of fill and mask_fill

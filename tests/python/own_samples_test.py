@@ -163,6 +163,15 @@ class Growing(Failing):
         return torch.zeros(2 if index != self.at else 5)
 
 
+def test_any_number_of_batches_may_be_kept():
+    for workers in (0, 2):
+        with penstock.DataLoader(Rich(), 3, num_workers=workers) as loader:
+            kept = list(loader)
+    assert len(kept) == 13
+    assert torch.cat([batch["number"] for batch in kept]).tolist() == list(range(37))
+    assert torch.cat([batch.indices for batch in kept]).tolist() == list(range(37))
+
+
 def test_what_fails_is_named():
     for workers in (0, 1):
         with penstock.DataLoader(Failing(5), 4, num_workers=workers) as loader:

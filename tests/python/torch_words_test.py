@@ -71,7 +71,7 @@ def test_a_distributed_sampler_is_made_by_the_library():
                     assert "order" not in loader.state_dict()  # a program's own
                     assert order(loader) == list(sampler) and len(loader) == -(-len(sampler) // 5)
                     sampler.set_epoch(7)
-                    assert order(loader) == list(sampler) and loader.state_dict()["epoch"] == 7
+                    assert order(loader) == list(sampler) and loader.state_dict()["epoch"] == 8
                     assert (loader.dataset_size, loader.num_samples) == (80, len(sampler))
     batches = BatchSampler(DistributedSampler(folder(), 2, 1, seed=4), 6, drop_last=True)
     with penstock.DataLoader(folder(), batch_sampler=batches) as loader:

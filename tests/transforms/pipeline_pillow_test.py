@@ -79,7 +79,8 @@ def cases():
     yield ("val: Resize 256, CenterCrop 224", [{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}],
            lambda image, draws: val(image))
     modes = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC,
-             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "nearest": InterpolationMode.NEAREST}
+             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "hamming": InterpolationMode.HAMMING,
+             "nearest": InterpolationMode.NEAREST}
     for name, mode in modes.items():
         def train(image, draws, mode=mode):
             x, y, w, h = draws[0]
@@ -87,6 +88,14 @@ def cases():
             return F.hflip(image) if draws[1][0] else image
         yield (f"train: RandomResizedCrop 224 {name}, RandomHorizontalFlip",
                [{"RandomResizedCrop": {"size": 224, "interpolation": name}}, {"RandomHorizontalFlip": {}}], train)
+
+    several = ["bilinear", "bicubic", "hamming"]
+
+    def drawn_filter(image, draws):
+        x, y, w, h, which = draws[0]
+        return F.resized_crop(image, y, x, h, w, [96, 80], modes[several[which]])
+    yield ("train: RandomResizedCrop of several interpolations",
+           [{"RandomResizedCrop": {"size": [96, 80], "interpolation": several}}], drawn_filter)
 
     def cifar(image, draws):
         image = random_crop(image, draws[0], (32, 32), (4, 4, 4, 4))
@@ -110,6 +119,16 @@ def cases():
     yield ("flips, Resize with max_size, RandomResizedCrop",
            [{"RandomHorizontalFlip": {}}, {"RandomVerticalFlip": {}}, {"Resize": {"size": 96, "max_size": 400}},
             {"RandomResizedCrop": {"size": [80, 72]}}], flipped_first)
+    def longest(image):
+        """v2's Resize(None, max_size=300); 0.14 has none, so its size is written out."""
+        if v2:
+            return v2.Resize(None, max_size=300)(image)
+        w, h = image.size
+        size = [int(300 * h / w), 300] if w > h else [300, int(300 * w / h)]
+        return F.resize(image, size)
+    yield ("Resize to the longer edge, CenterCrop",
+           [{"Resize": {"size": None, "max_size": 300}}, {"CenterCrop": {"size": [70, 100]}}],
+           lambda image, draws: F.center_crop(longest(image), [70, 100]))
     for mode in ("edge", "reflect", "symmetric", "constant"):
         for padding in ((3,), (40, 7), (0, 90, 33, 1)):
             sides = list(padding) * (2 if len(padding) == 1 else 1)

@@ -67,7 +67,10 @@ Image step(const Image& in, const GeometricOp& op) {
 
 // How many values a transform draws.
 size_t count_of(const TransformSpec& spec) {
-  if (spec.name == "RandomResizedCrop") return 4;
+  if (spec.name == "RandomResizedCrop") {
+    const auto filter = spec.params.find("interpolation");
+    return filter != spec.params.end() && std::holds_alternative<std::vector<std::string>>(filter->second) ? 5 : 4;
+  }
   if (spec.name == "RandomCrop") return 2;
   if (spec.name == "Resize" || spec.name == "CenterCrop") return 0;
   if (!spec.params.contains("transforms")) return 1;
@@ -150,11 +153,15 @@ TransformSpec random_transform(Random& random, int depth = 0) {
     static const char* const groups[] = {"RandomApply", "RandomChoice", "RandomOrder"};
     return {groups[random(0, 2)], {{"transforms", std::move(inside)}}};
   }
-  static const char* const filters[] = {"nearest", "box", "bilinear", "bicubic", "lanczos"};
-  const std::string filter = filters[random(0, 4)];
+  static const char* const filters[] = {"nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"};
+  const std::string filter = filters[random(0, 5)];
   const auto side = [&] { return static_cast<double>(random(1, 70)); };
   switch (random(0, 7)) {
-    case 0: return {"RandomResizedCrop", {{"size", List{side(), side()}}, {"interpolation", filter}}};
+    case 0: {
+      const ParamValue either = std::vector<std::string>{filter, "bicubic"};
+      return {"RandomResizedCrop",
+              {{"size", List{side(), side()}}, {"interpolation", random(0, 1) == 1 ? ParamValue(filter) : either}}};
+    }
     case 1: return {"Resize", {{"size", List{side(), side()}}, {"interpolation", filter}}};
     case 2: return {"Resize", {{"size", List{side()}}, {"interpolation", filter}}};
     case 3: return {"CenterCrop", {{"size", List{side(), side()}}}};

@@ -145,6 +145,10 @@ def crops_and_groups(V):
                 return found["left"], found["top"]
             return V.RandomCrop.get_params(image, size)[1::-1]
         yield f"RandomCrop {size}", drawn("RandomCrop", {"size": size})[:, :2], theirs(corner)
+    crop = drawn("RandomResizedCrop", {"size": 8, "interpolation": ["bilinear", "bicubic", "box"]})
+    yield ("RandomResizedCrop's interpolation", crop[:, 4:], theirs(lambda: [random.choice(range(3))]))  # as timm's
+    yield ("RandomResizedCrop's box beside it", crop[:, :4],
+           drawn("RandomResizedCrop", {"size": 8, "interpolation": "box"}))
     for name, functional in (("RandomHorizontalFlip", "hflip"), ("RandomVerticalFlip", "vflip")):
         yield (f"{name}'s probability", drawn(name, {"p": 0.35})[:, :1],
                happens(getattr(V, name)(0.35), functional)[:, None])

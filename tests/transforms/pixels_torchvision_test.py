@@ -199,6 +199,9 @@ def cases():
     """(transform, parameters, replay(image, draws), tolerance)"""
     always = {"p": 1.0}
     yield "Grayscale", {"num_output_channels": 3}, lambda image, v: F.rgb_to_grayscale(image, 3), EQUAL
+    yield "Grayscale", {}, lambda image, v: F.rgb_to_grayscale(image, 3), EQUAL
+    yield "Identity", {}, lambda image, v: v2.Identity()(image) if v2 else image, EQUAL
+    yield "RGB", {}, lambda image, v: v2.RGB()(image) if v2 else image.convert("RGB"), EQUAL
     yield "RandomGrayscale", {"p": 0.5}, lambda image, v: F.rgb_to_grayscale(image, 3) if v[0] else image, EQUAL
     yield "RandomInvert", {"p": 0.5}, lambda image, v: F.invert(image) if v[0] else image, EQUAL
     for bits in (0, 1, 4, 7, 8):
@@ -403,7 +406,7 @@ def main():
                 file.write(markdown(comparison.table))
         print(f"{comparison.compared} images compared, {comparison.failed} cases failed, "
               f"{comparison.unchanged} cases changed nothing")
-        idle = 5  # 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
+        idle = 7  # Identity, RGB, 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
         return 1 if comparison.failed or (not wanted and (comparison.compared < 2000
                                                           or comparison.unchanged > idle)) else 0
 

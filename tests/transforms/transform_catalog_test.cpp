@@ -47,7 +47,8 @@ TEST_CASE("the catalogue has torchvision's names, and says what everything is") 
 
 TEST_CASE("pixel transforms: what the parameters must be") {
   const auto numbers = [](std::vector<double> list) { return penstock::ParamValue(std::move(list)); };
-  CHECK(complaint("Grayscale", {}).find("only 3 is supported") != std::string::npos);
+  CHECK(complaint("Grayscale", {}) == "");
+  CHECK(complaint("Grayscale", {{"num_output_channels", int64_t{1}}}).find("only 3 is supported") != std::string::npos);
   CHECK(complaint("Grayscale", {{"num_output_channels", int64_t{3}}}) == "");
   CHECK(complaint("ColorJitter", {}) == "");
   CHECK(complaint("ColorJitter", {{"hue", 0.6}}).find("-0.5 to 0.5") != std::string::npos);
@@ -110,6 +111,10 @@ TEST_CASE("what cannot be is refused, naming transform and parameter") {
         std::string::npos);
   CHECK(complaint("Resize", {{"size", int64_t{8}}, {"max_size", int64_t{8}}}).find("max_size: must be larger") !=
         std::string::npos);
+  CHECK(complaint("Resize", {{"size", ParamValue{}}}).find("size: null leaves the size to max_size") !=
+        std::string::npos);
+  CHECK(complaint("Resize", {{"max_size", int64_t{8}}}) == "Resize: size: is required");
+  CHECK(complaint("Resize", {{"size", ParamValue{}}, {"max_size", int64_t{8}}}).empty());
   CHECK(complaint("Resize", {{"size", List{8, 8}}, {"max_size", int64_t{9}}}).find("max_size: is only") !=
         std::string::npos);
   CHECK(complaint("RandomCrop", {{"size", int64_t{8}}, {"padding_mode", std::string("wrap")}}).find("constant") !=
@@ -117,6 +122,24 @@ TEST_CASE("what cannot be is refused, naming transform and parameter") {
   CHECK(complaint("RandomCrop", {{"size", int64_t{8}}, {"fill", int64_t{256}}}).find("fill") != std::string::npos);
   CHECK(complaint("Normalize", {{"mean", 0.5}, {"std", List{1, 0, 1}}}).find("std: must not be 0") !=
         std::string::npos);
+}
+
+TEST_CASE("a list of texts: of one it is that one, and each must be known") {
+  using Texts = std::vector<std::string>;
+  const auto crop = [](ParamValue interpolation) -> ParamMap {
+    return {{"size", int64_t{8}}, {"interpolation", std::move(interpolation)}};
+  };
+  const ParamMap one = resolve_params(entry("RandomResizedCrop"), crop(Texts{"bicubic"}));
+  CHECK(std::get<std::string>(one.at("interpolation")) == "bicubic");
+  const ParamMap two = resolve_params(entry("RandomResizedCrop"), crop(Texts{"bilinear", "bicubic"}));
+  CHECK(penstock::canonical_text({"RandomResizedCrop", two}).find("interpolation=[bilinear, bicubic]") !=
+        std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(Texts{"bilinear", "random"})).find("'random' is none of") !=
+        std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(Texts{})).find("must not be empty") != std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(int64_t{2})).find("a text or a list of texts") != std::string::npos);
+  CHECK(complaint("RandomResizedCrop", crop(Texts{"bilinear", "area"})).find("area is OpenCV's") != std::string::npos);
+  CHECK(complaint("Resize", crop(Texts{"bilinear", "bicubic"})).find("must be a text") != std::string::npos);
 }
 
 TEST_CASE("canonical text has every parameter and the shortest numbers") {

@@ -168,7 +168,8 @@ class DataLoader:
     Notes
     -----
     A batch owns its memory by reference count. A program may keep `trainer.hold` batches (2) besides the one in use;
-    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. It also makes batches fit
+    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. Of a torch data set each further
+    batch that is kept is a copy. `copy=True` also makes batches fit
     to be inherited by a child that is forked: without it parent and child write into the same memory.
     """
 
@@ -238,7 +239,7 @@ class DataLoader:
         self._dataset: Any = None if of_job else dataset  # of a job, once it was asked for
         self._given_sampler, self._given_batches = order.given, batch_sampler
         self._followed, self._followed_epoch = order.followed, 0
-        self._seed_is_torchs = order.seed_is_torchs
+        self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
         self.collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
         self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
@@ -557,18 +558,25 @@ class DataLoader:
             *values, indices, valid, substituted = tensors.of(
                 [*values, native.indices, native.valid, native.substituted], self._raw, native.gpu_images())
             facts = Facts(native, indices, valid, substituted)
+        elif self._may_be_kept and native.held > self._native.hold:  # torch's batches may be kept, however many
+            copied = tensors.of([*values, native.indices, native.valid, native.substituted])
+            *values, indices, valid, substituted = [one if isinstance(one, list) else _copy_of(one) for one in copied]
+            facts = Facts(native, indices, valid, substituted)
         else:
             values = tensors.of(values)
+        return self._batch_of(values, facts, None if isinstance(facts, Facts) else tensors.one)
+
+    def _batch_of(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
         if self._given.layout is not None or self.collate_fn is not None:
-            return self._collated(values, facts)
+            return self._collated(values, facts, one)
         if self._as_dict:
             named = zip((self._keys.get(name, name) for name in self._names), values)
-            return DictBatch(named)._describe(facts, None if tensors.copies else tensors.one)
-        return TupleBatch(values)._describe(facts, None if tensors.copies else tensors.one)
+            return DictBatch(named)._describe(facts, one)
+        return TupleBatch(values)._describe(facts, one)
 
-    def _collated(self, values: list, facts: Any) -> Any:
+    def _collated(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
         """What collate_fn makes of the samples; without one, what torch's default_collate would make of them."""
-        layout, one = self._given.layout, None if self._tensors.copies else self._tensors.one
+        layout = self._given.layout
         fields = dict(zip(self._names, values))
         if self.collate_fn is None:
             batch = layout.batch(fields)
@@ -584,6 +592,10 @@ class DataLoader:
         if type(batch) is dict:
             return DictBatch((self._keys.get(name, name), value) for name, value in batch.items())._describe(facts, one)
         return batch
+
+
+def _copy_of(array: Any) -> Any:
+    return array.clone() if hasattr(array, "clone") else array.copy(order="K")
 
 
 def _rows_of(column: Any) -> Sequence[Any]:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
-           "FiveCrop", "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment",
+           "FiveCrop", "GaussianBlur", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python", "RGB", "RandAugment",
            "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop",
            "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
            "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
@@ -125,6 +125,13 @@ def _interpolation(value: Any) -> Optional[str]:
     return getattr(value, "value", value)
 
 
+def _interpolations(value: Any) -> Any:
+    """One interpolation, or a list of which each sample gets one; "random" is timm's word for bilinear and bicubic."""
+    if value == "random":
+        return ["bilinear", "bicubic"]
+    return [_interpolation(one) for one in value] if isinstance(value, (list, tuple)) else _interpolation(value)
+
+
 def _antialias(value: Optional[bool]) -> dict:
     """None: what the job's arithmetic does. Pillow antialiases, cv2.resize does not."""
     return {} if value is None else {"antialias": value}
@@ -158,22 +165,39 @@ class ExifTranspose(Transform):
         super().__init__()
 
 
+class Identity(Transform):
+    """The picture as it is; where a choice is wanted that changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class RGB(Transform):
+    """Nothing is changed: pictures have three channels already, grey files three equal ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class RandomResizedCrop(Transform):
-    """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`."""
+    """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`. Of a list of
+    interpolations each sample gets one; "random" is timm's word for ("bilinear", "bicubic")."""
 
     def __init__(self, size: Size, scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
                  interpolation: Any = "bilinear", antialias: Optional[bool] = None) -> None:
         super().__init__(size=_plain(size), scale=_plain(scale), ratio=_plain(ratio),
-                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+                         interpolation=_interpolations(interpolation), **_antialias(antialias))
 
 
 class Resize(Transform):
-    """To `size`: [height, width], or the length of the shorter side."""
+    """To `size`: [height, width], or the length of the shorter side; None makes the longer side `max_size`."""
 
-    def __init__(self, size: Size, interpolation: Any = "bilinear", max_size: Optional[int] = None,
+    def __init__(self, size: Optional[Size], interpolation: Any = "bilinear", max_size: Optional[int] = None,
                  antialias: Optional[bool] = None) -> None:
-        super().__init__(size=_plain(size), interpolation=_interpolation(interpolation), max_size=max_size,
+        super().__init__(size=_plain(size), interpolation=_interpolation(interpolation), max_size=_plain(max_size),
                          **_antialias(antialias))
+        if size is None:
+            self.params = {"size": None, **self.params}
 
 
 class CenterCrop(Transform):
@@ -229,9 +253,10 @@ class RandomVerticalFlip(Transform):
 
 
 class Grayscale(Transform):
-    """The three channels made the picture's luma. `num_output_channels` can only be 3: samples have three channels."""
+    """The three channels made the picture's luma. `num_output_channels` can only be 3: samples have three channels, where
+    torchvision's default leaves one."""
 
-    def __init__(self, num_output_channels: int = 1) -> None:
+    def __init__(self, num_output_channels: int = 3) -> None:
         super().__init__(num_output_channels=_plain(num_output_channels))
 
 
