@@ -40,9 +40,6 @@ def pipeline_of(transform: Any) -> list:
         return []
     remedy = f"use penstock.transforms ({', '.join(__all__[2:])}); Python(function) takes a function of your own"
     for step in _torch_transforms.flattened(transform):
-        if isinstance(step, type) and issubclass(step, (Compose, Transform)):
-            raise UsageError(f"{step.__name__} is a class; a pipeline has transforms made of it",
-                             f"write {step.__name__}(), with its parameters")
         if not hasattr(step, "to_spec") and not callable(step):
             raise UsageError(f"{step!r} is no transform of penstock's", remedy)
     translated = _torch_transforms.translate(transform)
