@@ -90,6 +90,11 @@ PENSTOCK_HOST_DEVICE inline void point_pixel(uint8_t* memory, const PointPart& p
         rgb[2] = turned.b;
         break;
       }
+      case PointKind::permute: {
+        const uint8_t before[3] = {rgb[0], rgb[1], rgb[2]};
+        for (int c = 0; c < 3; ++c) rgb[c] = before[step.colour[c]];
+        break;
+      }
       case PointKind::fill:
       case PointKind::noise: {
         const auto width = static_cast<uint32_t>(part.width);

@@ -38,6 +38,7 @@ void run_pixel_op(PixelBuffer& image, const PixelOp& op, PaintScratch& scratch) 
     void operator()(const SaturationOp& o) const { adjust_saturation(image, o.factor); }
     void operator()(const SharpnessOp& o) const { adjust_sharpness(image, o.factor, scratch); }
     void operator()(const HueOp& o) const { shift_hue(image, o.shift); }
+    void operator()(const PermuteOp& o) const { permute_channels(image, o.from); }
     void operator()(const AutocontrastOp&) const { autocontrast(image); }
     void operator()(const EqualizeOp&) const { equalize(image); }
     void operator()(const BlurOp& o) const { gaussian_blur(image, o.across, o.down, scratch); }

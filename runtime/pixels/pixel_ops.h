@@ -36,6 +36,10 @@ struct SharpnessOp {
 struct HueOp {
   uint8_t shift = 0;
 };
+// Channel c becomes the image's channel from[c].
+struct PermuteOp {
+  ChannelOrder from{0, 1, 2};
+};
 struct AutocontrastOp {};
 struct EqualizeOp {};
 struct BlurOp {
@@ -60,8 +64,8 @@ struct BorderOp {
   std::vector<int> rows;
 };
 
-struct PixelOp : std::variant<TableOp, GreyOp, ContrastOp, SaturationOp, SharpnessOp, HueOp, AutocontrastOp, EqualizeOp,
-                              BlurOp, EraseOp, WarpOp, BorderOp> {
+struct PixelOp : std::variant<TableOp, GreyOp, ContrastOp, SaturationOp, SharpnessOp, HueOp, PermuteOp, AutocontrastOp,
+                              EqualizeOp, BlurOp, EraseOp, WarpOp, BorderOp> {
   using variant::variant;
 };
 

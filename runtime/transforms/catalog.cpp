@@ -205,6 +205,7 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      grayscale_info(),
                                                      random_grayscale_info(),
                                                      color_jitter_info(),
+                                                     random_channel_permutation_info(),
                                                      random_invert_info(),
                                                      random_posterize_info(),
                                                      random_solarize_info(),

@@ -51,6 +51,43 @@ class Grayscale final : public PixelTransform {
   }
 };
 
+// The channels that become red, green and blue, of three draws.
+ChannelOrder order_of(std::span<const int64_t> values, const char* transform) {
+  ChannelOrder from{};
+  int seen = 0;
+  for (size_t c = 0; c < 3; ++c) {
+    if (values[c] < 0 || values[c] > 2 || (seen >> values[c] & 1) != 0) {
+      throw Error(ErrorKind::usage, std::string(transform) + ": these values are no order of the channels",
+                  "use the draws that Pipeline::draw made for this pipeline");
+    }
+    seen |= 1 << values[c];
+    from[c] = static_cast<uint8_t>(values[c]);
+  }
+  return from;
+}
+
+// torchvision's RandomChannelPermutation. Draws: [the channels that become red, green and blue].
+class RandomChannelPermutation final : public PixelTransform {
+ public:
+  bool colour_only() const noexcept override { return true; }
+
+  void draw(DrawStream& stream, Size, std::vector<int64_t>& values) const override {
+    int64_t order[3];
+    stream.permutation(order, 3);
+    values.insert(values.end(), std::begin(order), std::end(order));
+  }
+
+  bool acts(std::span<const int64_t> values) const override {
+    require_draws(values, 3, "RandomChannelPermutation");
+    return order_of(values, "RandomChannelPermutation") != ChannelOrder{0, 1, 2};
+  }
+
+  bool list_ops(Size, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::image) to.add(PermuteOp{order_of(values, "RandomChannelPermutation")});
+    return true;
+  }
+};
+
 // torchvision's ColorJitter.
 //
 // Draws: [order of the four operations (0 brightness, 1 contrast, 2 saturation, 3 hue), then their four factors in
@@ -185,6 +222,13 @@ TransformInfo grayscale_info() {
 TransformInfo random_grayscale_info() {
   return colour_info("RandomGrayscale", "makes the three channels the image's luma with probability p", 0.1, {},
                      [](const ParamMap&) { return GreyOp{}; });
+}
+
+TransformInfo random_channel_permutation_info() {
+  return {.name = "RandomChannelPermutation",
+          .doc = "puts the three channels in a random order",
+          .params = {},
+          .make = [](const ParamMap&) { return std::make_unique<RandomChannelPermutation>(); }};
 }
 
 TransformInfo random_invert_info() {

@@ -45,6 +45,7 @@ std::vector<Transforms> colours() {
     add({name, {{"p", 1.0}}});
   }
   add({"Grayscale", {{"num_output_channels", int64_t{3}}}});
+  for (int i = 0; i < 6; ++i) add({"RandomChannelPermutation", {}});
   return lists;
 }
 

@@ -169,6 +169,7 @@ def cases():
     """(what, our columns, torchvision's columns)"""
     V2 = V2Params()
     V = v2 or torchvision.transforms
+    blank = torch.zeros(3, HEIGHT, WIDTH)
     yield from crops_and_groups(V)
     jitter = V.ColorJitter(0.4, (0.2, 3.0), 0.9, 0.3)
     ours = drawn("ColorJitter", {"brightness": 0.4, "contrast": [0.2, 3.0], "saturation": 0.9, "hue": 0.3})
@@ -179,6 +180,10 @@ def cases():
     yield "ColorJitter", np.hstack([ours[:, :4], ours[:, 4:] * UNIT]), other
     order = [1, 4, 16, 64]
     yield "ColorJitter's order", ours[:, :4] @ np.array(order)[:, None], other[:, :4] @ np.array(order)[:, None]
+    permuted = [v2.RandomChannelPermutation().make_params([blank])["permutation"].tolist() if v2
+                else torch.randperm(3).tolist() for _ in range(COUNT)]
+    yield ("RandomChannelPermutation", drawn("RandomChannelPermutation", {}) @ np.array([[9], [3], [1]]),
+           np.array(permuted) @ np.array([[9], [3], [1]]))
     yield ("RandomRotation", drawn("RandomRotation", {"degrees": [-20, 70]}) * UNIT,
            theirs(lambda: [V.RandomRotation([-20, 70]).make_params([])["angle"]] if v2
                   else [V.RandomRotation.get_params([-20, 70])]))
@@ -193,7 +198,6 @@ def cases():
     yield ("GaussianBlur", drawn("GaussianBlur", {"kernel_size": 3, "sigma": [0.3, 1.7]}) * UNIT,
            theirs(lambda: V.GaussianBlur(3, (0.3, 1.7)).make_params([])["sigma"][:1] if v2
                   else [V.GaussianBlur.get_params(0.3, 1.7)]))
-    blank = torch.zeros(3, HEIGHT, WIDTH)
 
     def box():
         if v2:

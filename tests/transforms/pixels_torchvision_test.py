@@ -69,6 +69,11 @@ def jitter(image, values):
     return image
 
 
+def permute(image, order):
+    """v2's function; 0.14 has none."""
+    return F.permute_channels(image, order) if v2 else Image.fromarray(np.asarray(image)[..., order])
+
+
 def perspective(mode, fill, solved_there=False):
     def replay(image, values):
         coefficients = corners_map(image, values[1:])
@@ -221,6 +226,7 @@ def cases():
     yield "ColorJitter", {"hue": 0.5}, lambda image, v: F.adjust_hue(image, v[7] * UNIT), EQUAL
     yield "ColorJitter", {"hue": [-0.5, -0.5]}, lambda image, v: F.adjust_hue(image, v[7] * UNIT), EQUAL
     yield ("ColorJitter", {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}, jitter, EQUAL)
+    yield "RandomChannelPermutation", {}, permute, EQUAL
     for mode in MODES:
         colour = [9, 80, 255]
         yield ("RandomRotation", {"degrees": 180, "interpolation": mode, "fill": colour},

@@ -7,11 +7,12 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
-           "FiveCrop", "GaussianBlur", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python", "RGB", "RandAugment",
-           "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop",
-           "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
-           "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
-           "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype", "TrivialAugmentWide"]
+           "FiveCrop", "GaussianBlur", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python", "RGB",
+           "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
+           "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
+           "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
+           "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize",
+           "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
 
 class Transform:
@@ -249,6 +250,13 @@ class ColorJitter(Transform):
     def __init__(self, brightness: Any = None, contrast: Any = None, saturation: Any = None, hue: Any = None) -> None:
         super().__init__(brightness=_plain(brightness), contrast=_plain(contrast), saturation=_plain(saturation),
                          hue=_plain(hue))
+
+
+class RandomChannelPermutation(Transform):
+    """Red, green and blue in a random order."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class RandomInvert(Transform):
