@@ -212,6 +212,7 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_adjust_sharpness_info(),
                                                      random_autocontrast_info(),
                                                      random_equalize_info(),
+                                                     random_photometric_distort_info(),
                                                      random_rotation_info(),
                                                      random_affine_info(),
                                                      random_perspective_info(),

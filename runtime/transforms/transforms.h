@@ -34,6 +34,7 @@ TransformInfo random_adjust_sharpness_info();     // random_color.cpp
 TransformInfo random_autocontrast_info();         // random_color.cpp
 TransformInfo random_equalize_info();             // random_color.cpp
 TransformInfo color_jitter_info();                // random_color.cpp
+TransformInfo random_photometric_distort_info();  // random_color.cpp
 TransformInfo random_rotation_info();             // random_warp.cpp
 TransformInfo random_affine_info();               // random_warp.cpp
 TransformInfo random_perspective_info();          // random_warp.cpp

@@ -159,6 +159,7 @@ std::vector<Transforms> mixtures() {
            {"RandomSolarize", {{"p", 0.2}, {"threshold", 128.0}}},
            noise},
           {kJitter, kCut},
+          {kCut, {"RandomPhotometricDistort", {{"p", 0.7}}}, kMirrored},
           {kJitter, kMirrored, framed, blur, kMirrored, resized(20, 22, "bicubic"), equalized, kPadded},
           {resized(60, 50, "bilinear"), resized(20, 30, "lanczos"), resized(17, 33, "hamming")},
           {{"RGB", {}}, kCut, {"Identity", {}}, kJitter},

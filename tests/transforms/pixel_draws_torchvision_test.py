@@ -184,6 +184,16 @@ def cases():
                 else torch.randperm(3).tolist() for _ in range(COUNT)]
     yield ("RandomChannelPermutation", drawn("RandomChannelPermutation", {}) @ np.array([[9], [3], [1]]),
            np.array(permuted) @ np.array([[9], [3], [1]]))
+    if v2:
+        found = [v2.RandomPhotometricDistort(hue=(-0.2, 0.1), p=0.4).make_params([blank]) for _ in range(COUNT)]
+        ours = drawn("RandomPhotometricDistort", {"hue": [-0.2, 0.1], "p": 0.4})
+        keys = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+        yield ("RandomPhotometricDistort's probabilities", ours[:, [0, 2, 4, 6, 8, 9]],
+               np.array([[one[key] is not None for key in keys]
+                         + [one["contrast_before"], one["channel_permutation"] is not None] for one in found]))
+        for i, key in enumerate(keys):
+            yield (f"RandomPhotometricDistort's {key}", ours[ours[:, 2 * i] == 1][:, 2 * i + 1:2 * i + 2] * UNIT,
+                   np.array([[one[key]] for one in found if one[key] is not None]))
     yield ("RandomRotation", drawn("RandomRotation", {"degrees": [-20, 70]}) * UNIT,
            theirs(lambda: [V.RandomRotation([-20, 70]).make_params([])["angle"]] if v2
                   else [V.RandomRotation.get_params([-20, 70])]))

@@ -44,6 +44,7 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
           {"RandomAutocontrast", always},
           {"RandomEqualize", always},
           {"RandomChannelPermutation", {}},
+          {"RandomPhotometricDistort", {{"p", 0.7}}},
           {"GaussianBlur", {{"kernel_size", List{5, 9}}}},
           {"RandomErasing", always},
           {"RandomErasing", {{"value", std::string("random")}, {"p", 1.0}}},
@@ -65,7 +66,7 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
 }
 // How many of them, at the beginning, leave masks alone. A new one that does goes before GaussianBlur, and counts; one
 // that moves pixels goes to the end.
-constexpr size_t kStill = 14;
+constexpr size_t kStill = 15;
 
 std::unique_ptr<PixelTransform> make(const Named& one) {
   const penstock::TransformInfo* info = penstock::find_transform(one.name);
@@ -182,7 +183,7 @@ TEST_CASE("the bytes are the same on every machine") {
       }
     }
   }
-  CHECK(hash == 10436343884815946690ULL);
+  CHECK(hash == 17740995742011825913ULL);
 }
 
 TEST_CASE("painting allocates nothing once its buffers have grown") {
@@ -231,6 +232,7 @@ TEST_CASE("draws of another pipeline are refused") {
   refused({"ColorJitter", {{"hue", 0.1}}}, {0, 1, 2, 4, 0, 0, 0, 0});
   refused({"RandomChannelPermutation", {}}, {0, 2, 2});
   refused({"RandomChannelPermutation", {}}, {0, 1, 3});
+  refused({"RandomPhotometricDistort", {}}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 1, 1});
   refused({"GaussianBlur", {{"kernel_size", int64_t{3}}}}, {0});
   refused({"RandomAffine", {{"degrees", 1.0}}}, {0, 0, 0, 0, 0, 0});
   refused({"RandAugment", {}}, {1, 0, 15, 0});

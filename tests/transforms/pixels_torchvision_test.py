@@ -62,11 +62,26 @@ def corners_map(image, values):
     return found.astype(np.float32).tolist()
 
 
+ADJUSTMENTS = ["adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue"]
+
+
 def jitter(image, values):
-    names = ["adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue"]
     for operation in values[:4]:
-        image = getattr(F, names[operation])(image, values[4 + operation] * UNIT)
+        image = getattr(F, ADJUSTMENTS[operation])(image, values[4 + operation] * UNIT)
     return image
+
+
+def distort(image, v):
+    """v2's own class, given our draws; 0.14 has none."""
+    factors = [v[2 * i + 1] * UNIT if v[2 * i] else None for i in range(4)]
+    if v2:
+        names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+        return v2.RandomPhotometricDistort().transform(image, {
+            **dict(zip(names, factors)), "contrast_before": bool(v[8]), "channel_permutation": v[10:] if v[9] else None})
+    for operation in [0, 1, 2, 3] if v[8] else [0, 2, 3, 1]:
+        if factors[operation] is not None:
+            image = getattr(F, ADJUSTMENTS[operation])(image, factors[operation])
+    return permute(image, v[10:]) if v[9] else image
 
 
 def permute(image, order):
@@ -227,6 +242,9 @@ def cases():
     yield "ColorJitter", {"hue": [-0.5, -0.5]}, lambda image, v: F.adjust_hue(image, v[7] * UNIT), EQUAL
     yield ("ColorJitter", {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}, jitter, EQUAL)
     yield "RandomChannelPermutation", {}, permute, EQUAL
+    yield "RandomPhotometricDistort", {}, distort, EQUAL
+    yield ("RandomPhotometricDistort", {"brightness": [0.2, 3], "contrast": [0, 4], "saturation": [0, 4],
+                                        "hue": [-0.5, 0.5], "p": 0.9}, distort, EQUAL)
     for mode in MODES:
         colour = [9, 80, 255]
         yield ("RandomRotation", {"degrees": 180, "interpolation": mode, "fill": colour},
@@ -314,7 +332,7 @@ class Comparison:
             pipeline = [{"CenterCrop": {"size": shape}}, {name: params}]  # the first only says the size
             if crop:
                 pipeline.append({"CenterCrop": {"size": crop}})
-            repeat = 1 if size[0] < 30 else 3 if FULL or "Aug" in name else 1
+            repeat = 1 if size[0] < 30 else 3 if FULL or "Aug" in name or "Distort" in name else 1
             lines, ours = self.pixels(pipeline, files * repeat, crop or shape, number)
             for image, draws, pixels in zip(images * repeat, lines, ours):
                 expected = replay(image, draws.get(1, []))

@@ -55,6 +55,11 @@ TEST_CASE("pixel transforms: what the parameters must be") {
   CHECK(complaint("ColorJitter", {{"hue", -0.1}}).find("must not be negative") != std::string::npos);
   CHECK(complaint("ColorJitter", {{"brightness", numbers({2, 1})}}).find("[smaller, larger]") != std::string::npos);
   CHECK(complaint("ColorJitter", {{"contrast", 3.0}}) == "");
+  CHECK(complaint("RandomPhotometricDistort", {}) == "");
+  CHECK(complaint("RandomPhotometricDistort", {{"contrast", numbers({2, 1})}}).find("contrast: must be [smaller") !=
+        std::string::npos);
+  CHECK(complaint("RandomPhotometricDistort", {{"hue", numbers({-0.6, 0})}}).find("outside -0.5 to 0.5") !=
+        std::string::npos);
   CHECK(complaint("RandomPosterize", {{"bits", int64_t{9}}}) != "");
   CHECK(complaint("RandomRotation", {{"degrees", -10.0}}).find("must not be negative") != std::string::npos);
   CHECK(complaint("RandomRotation", {{"degrees", numbers({-10, -20})}}).find("[smaller") != std::string::npos);

@@ -11,8 +11,8 @@ __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "Color
            "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
            "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
            "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
-           "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize",
-           "TenCrop", "ToDtype", "TrivialAugmentWide"]
+           "RandomPhotometricDistort", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
+           "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
 
 class Transform:
@@ -299,6 +299,15 @@ class RandomEqualize(Transform):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=_plain(p))
+
+
+class RandomPhotometricDistort(Transform):
+    """Brightness, contrast, saturation, hue and the order of the channels changed, each with probability `p`."""
+
+    def __init__(self, brightness: Sequence[float] = (0.875, 1.125), contrast: Sequence[float] = (0.5, 1.5),
+                 saturation: Sequence[float] = (0.5, 1.5), hue: Sequence[float] = (-0.05, 0.05), p: float = 0.5) -> None:
+        super().__init__(brightness=_plain(brightness), contrast=_plain(contrast), saturation=_plain(saturation),
+                         hue=_plain(hue), p=_plain(p))
 
 
 class RandomRotation(Transform):
