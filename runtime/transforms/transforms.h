@@ -17,6 +17,9 @@ TransformInfo identity_info();                    // identity.cpp
 TransformInfo rgb_info();                         // identity.cpp
 TransformInfo random_resized_crop_info();         // random_resized_crop.cpp
 TransformInfo resize_info();                      // resize.cpp
+TransformInfo random_resize_info();               // resize.cpp
+TransformInfo random_shortest_size_info();        // resize.cpp
+TransformInfo scale_jitter_info();                // resize.cpp
 TransformInfo center_crop_info();                 // crop.cpp
 TransformInfo random_crop_info();                 // crop.cpp
 TransformInfo pad_info();                         // crop.cpp

@@ -93,6 +93,9 @@ def cases():
         own = getattr(v2, name)(**params)
         image = Image.new("RGB", (WIDTH, HEIGHT))  # some of them want one
         yield name, params, lambda m, v, own=own: own(image, m)[1] if isinstance(m, tv_tensors.Mask) else m, EQUAL
+    # Behind the others, which so keep their draws.
+    yield ("RandomResize, CenterCrop", {"min_size": 20, "max_size": 60},
+           lambda m, v: F.center_crop(F.resize(m, [v[0]], NEAREST), size), OLD_RULE)
 
 
 def views_of(made):
@@ -117,6 +120,8 @@ def main():
         for number, (name, params, replay, share) in enumerate(cases()):
             repeat = 8
             pipeline = [{"CenterCrop": {"size": [HEIGHT, WIDTH]}}, {name.split(",")[0].split(" ")[0]: params}]  # the first only says the size
+            if name.endswith(", CenterCrop"):
+                pipeline.append({"CenterCrop": {"size": [40, 56]}})
             lines = request(mode="pixels", role="mask", pipeline=pipeline, files=files * repeat, seed=number, out=out)
             ours = np.fromfile(out, dtype=np.uint8).reshape(len(lines), -1)
             pixels = from_pil = from_mask = 0

@@ -149,6 +149,14 @@ def crops_and_groups(V):
     yield ("RandomResizedCrop's interpolation", crop[:, 4:], theirs(lambda: [random.choice(range(3))]))  # as timm's
     yield ("RandomResizedCrop's box beside it", crop[:, :4],
            drawn("RandomResizedCrop", {"size": 8, "interpolation": "box"}))
+    if v2:
+        yield ("RandomResize", drawn("RandomResize", {"min_size": 11, "max_size": 30}),
+               theirs(lambda: v2.RandomResize(11, 30).make_params([image])["size"]))
+        # Of the drawn edge, v2 shows only what becomes of the size.
+        yield ("RandomShortestSize", drawn("RandomShortestSize", {"min_size": [9, 30, 45]}),
+               theirs(lambda: [v2.RandomShortestSize([9, 30, 45]).make_params([image])["size"][0]]))
+        yield ("ScaleJitter", np.floor(drawn("ScaleJitter", {"target_size": [6000, 4500]}) * UNIT * 4500),
+               theirs(lambda: [v2.ScaleJitter((6000, 4500)).make_params([image])["size"][0]]))
     for name, functional in (("RandomHorizontalFlip", "hflip"), ("RandomVerticalFlip", "vflip")):
         yield (f"{name}'s probability", drawn(name, {"p": 0.35})[:, :1],
                happens(getattr(V, name)(0.35), functional)[:, None])

@@ -122,6 +122,13 @@ TEST_CASE("what cannot be is refused, naming transform and parameter") {
   CHECK(complaint("Resize", {{"size", ParamValue{}}, {"max_size", int64_t{8}}}).empty());
   CHECK(complaint("Resize", {{"size", List{8, 8}}, {"max_size", int64_t{9}}}).find("max_size: is only") !=
         std::string::npos);
+  CHECK(complaint("RandomResize", {{"min_size", int64_t{8}}, {"max_size", int64_t{8}}}).find("larger than min_size") !=
+        std::string::npos);
+  CHECK(complaint("RandomShortestSize", {{"min_size", List{}}}).find("wrong number") != std::string::npos);
+  CHECK(complaint("RandomShortestSize", {{"min_size", List{8, 9, 10}}, {"max_size", int64_t{7}}}).empty());
+  CHECK(complaint("ScaleJitter", {{"target_size", List{8}}}).find("wrong number") != std::string::npos);
+  CHECK(complaint("ScaleJitter", {{"target_size", List{8, 8}}, {"scale_range", List{2, 1}}}).find("[smaller") !=
+        std::string::npos);
   CHECK(complaint("RandomCrop", {{"size", int64_t{8}}, {"padding_mode", std::string("wrap")}}).find("constant") !=
         std::string::npos);
   CHECK(complaint("RandomCrop", {{"size", int64_t{8}}, {"fill", int64_t{256}}}).find("fill") != std::string::npos);

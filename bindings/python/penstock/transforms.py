@@ -11,8 +11,9 @@ __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "Color
            "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
            "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
            "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
-           "RandomPhotometricDistort", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
-           "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype", "TrivialAugmentWide"]
+           "RandomPhotometricDistort", "RandomPosterize", "RandomResize", "RandomResizedCrop", "RandomRotation",
+           "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip", "Resize", "ScaleJitter", "TenCrop", "ToDtype",
+           "TrivialAugmentWide"]
 
 
 class Transform:
@@ -175,6 +176,33 @@ class Resize(Transform):
                          **_antialias(antialias))
         if size is None:
             self.params = {"size": None, **self.params}
+
+
+class RandomResize(Transform):
+    """The shorter side to a random length from `min_size` to `max_size` - 1."""
+
+    def __init__(self, min_size: int, max_size: int, interpolation: Any = "bilinear",
+                 antialias: Optional[bool] = None) -> None:
+        super().__init__(min_size=_plain(min_size), max_size=_plain(max_size),
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+
+
+class RandomShortestSize(Transform):
+    """The shorter side to one of `min_size`, the longer one at most `max_size`."""
+
+    def __init__(self, min_size: Size, max_size: Optional[int] = None, interpolation: Any = "bilinear",
+                 antialias: Optional[bool] = None) -> None:
+        super().__init__(min_size=_plain(min_size), max_size=_plain(max_size),
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+
+
+class ScaleJitter(Transform):
+    """By the factor that fits the picture into `target_size`, times a random scale."""
+
+    def __init__(self, target_size: Sequence[int], scale_range: Sequence[float] = (0.1, 2.0),
+                 interpolation: Any = "bilinear", antialias: Optional[bool] = None) -> None:
+        super().__init__(target_size=_plain(target_size), scale_range=_plain(scale_range),
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
 
 
 class CenterCrop(Transform):
