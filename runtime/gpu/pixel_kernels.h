@@ -16,6 +16,7 @@
 #include "runtime/pixels/blur_math.h"
 #include "runtime/pixels/color_math.h"
 #include "runtime/pixels/erase_noise.h"
+#include "runtime/pixels/gaussian_noise.h"
 #include "runtime/pixels/warp_math.h"
 
 namespace penstock {
@@ -93,6 +94,15 @@ PENSTOCK_HOST_DEVICE inline void point_pixel(uint8_t* memory, const PointPart& p
       case PointKind::permute: {
         const uint8_t before[3] = {rgb[0], rgb[1], rgb[2]};
         for (int c = 0; c < 3; ++c) rgb[c] = before[step.colour[c]];
+        break;
+      }
+      case PointKind::noise_clipped:
+      case PointKind::noise_wrapped: {
+        const PhiloxBlock block = normal_block(step.seed, unit);
+        const bool clip = step.kind == PointKind::noise_clipped;
+        for (int c = 0; c < 3; ++c) {
+          rgb[c] = noisy_byte(rgb[c], normal_of(block.word[c]), step.offset, step.factor, clip);
+        }
         break;
       }
       case PointKind::fill:

@@ -53,6 +53,13 @@ struct EraseOp {
   Fill fill{};
   uint64_t seed = 0;
 };
+// Every byte gets normal noise of this seed (gaussian_noise.h).
+struct NoiseOp {
+  float offset = 0;
+  float spread = 0;
+  bool clip = true;
+  uint64_t seed = 0;
+};
 struct WarpOp {
   Rotation rotation;  // any map, and what it makes of the size
   Filter filter = Filter::nearest;
@@ -65,7 +72,7 @@ struct BorderOp {
 };
 
 struct PixelOp : std::variant<TableOp, GreyOp, ContrastOp, SaturationOp, SharpnessOp, HueOp, PermuteOp, AutocontrastOp,
-                              EqualizeOp, BlurOp, EraseOp, WarpOp, BorderOp> {
+                              EqualizeOp, BlurOp, EraseOp, NoiseOp, WarpOp, BorderOp> {
   using variant::variant;
 };
 

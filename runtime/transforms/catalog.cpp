@@ -220,6 +220,7 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_affine_info(),
                                                      random_perspective_info(),
                                                      gaussian_blur_info(),
+                                                     gaussian_noise_info(),
                                                      random_erasing_info(),
                                                      rand_augment_info(),
                                                      auto_augment_info(),

@@ -73,6 +73,11 @@ std::vector<Transforms> areas() {
   blurred({23}, {0.001, 0.2});
   blurred({23, 9}, {5, 50});
   blurred({101, 255}, {30, 1000});
+  for (const double sigma : {0.0, 0.02, 0.5, 10.0}) {
+    for (const bool clip : {true, false}) {
+      lists.push_back({kCut, {"GaussianNoise", {{"mean", 0.1}, {"sigma", sigma}, {"clip", clip}}}, kMirrored});
+    }
+  }
   const List scale{0.02, 0.9};
   lists.push_back({kCut, {"RandomErasing", {{"p", 1.0}, {"scale", scale}, {"value", List{200, 3, 77}}}}});
   lists.push_back({kCut, {"RandomErasing", {{"p", 1.0}, {"scale", scale}, {"value", std::string("random")}}}});

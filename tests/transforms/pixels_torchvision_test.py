@@ -14,6 +14,7 @@ PENSTOCK_FULL=1: the hue of all 2^24 colours, and more images."""
 import os
 import sys
 import tempfile
+from unittest import mock
 
 from pipeline_request import need, request
 
@@ -207,6 +208,44 @@ def erase(value):
     return replay
 
 
+def normals(seed, shape):
+    """What runtime/pixels/gaussian_noise.h makes of a seed: Philox4x32-10, a block a pixel, and Wichura's AS 241."""
+    mask = np.uint64(0xffffffff)
+    count = shape[0] * shape[1]
+    c = [np.arange(count, dtype=np.uint64), np.ones(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.uint64)]
+    keys = [seed & 0xffffffff, seed >> 32]
+    for _ in range(10):
+        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(keys[0]), b & mask, (a >> np.uint64(32)) ^ c[3] ^ np.uint64(keys[1]), a & mask]
+        keys = [(keys[0] + 0x9E3779B9) & 0xffffffff, (keys[1] + 0xBB67AE85) & 0xffffffff]
+    p = (np.stack(c[:3]).astype(np.float64) + 0.5) * 2.0 ** -32
+    q = p - 0.5
+    r = 0.180625 - q * q
+    middle = (q * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179)
+              / (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1))
+    r = np.sqrt(-np.log(np.minimum(p, 1 - p))) - 1.6
+    tail = ((((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777)
+            / ((0.12021132975 * r + 0.73700164250) * r + 1))
+    made = np.where(np.abs(q) <= 0.425, middle, np.copysign(tail, q)).astype(np.float32)
+    assert np.abs(made - torch.special.ndtri(torch.from_numpy(p)).numpy()).max() < 1e-6, "they are not normal"
+    return torch.from_numpy(made).reshape(3, *shape)
+
+
+def gaussian_noise(mean=0.0, sigma=0.1, clip=True):
+    """v2's function on uint8, with our normals in place of torch's; 0.14 has none."""
+    def replay(image, v):
+        noise = normals(v[0], (image.height, image.width))
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        if v2:
+            with mock.patch.object(torch, "randn_like", lambda *args, **kwargs: noise):
+                made = F.gaussian_noise(pixels, mean, sigma, clip)
+        else:
+            made = pixels + (mean * 255 + noise * (sigma * 255)).to(torch.int16)
+            made = (made.clamp(0, 255) if clip else made).to(torch.uint8)
+        return Image.fromarray(made.permute(1, 2, 0).numpy())
+    return replay
+
+
 ROUNDED = (1, 1e-4)     # largest difference, share of bytes that may differ
 MOVED = (255, 1e-4)
 SOLVED = (255, 1e-5)
@@ -283,6 +322,8 @@ def later_cases():
     yield "RandomPhotometricDistort", {}, distort, EQUAL
     yield ("RandomPhotometricDistort", {"brightness": [0.2, 3], "contrast": [0, 4], "saturation": [0, 4],
                                         "hue": [-0.5, 0.5], "p": 0.9}, distort, EQUAL)
+    for options in ({}, {"mean": -0.1, "sigma": 0.5}, {"mean": 0.3, "sigma": 1.0, "clip": False}, {"sigma": 0.0}):
+        yield "GaussianNoise", options, gaussian_noise(**options), EQUAL
 
 
 def v2_cases():
@@ -437,7 +478,7 @@ def main():
                 file.write(markdown(comparison.table))
         print(f"{comparison.compared} images compared, {comparison.failed} cases failed, "
               f"{comparison.unchanged} cases changed nothing")
-        idle = 7  # Identity, RGB, 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
+        idle = 8  # Identity, RGB, no noise, 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
         return 1 if comparison.failed or (not wanted and (comparison.compared < 2000
                                                           or comparison.unchanged > idle)) else 0
 

@@ -69,6 +69,7 @@ TEST_CASE("pixel transforms: what the parameters must be") {
   CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"interpolation", std::string("lanczos")}}) != "");
   CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{4}}}).find("must be odd") != std::string::npos);
   CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{3}}, {"sigma", 0.0}}) != "");
+  CHECK(complaint("GaussianNoise", {{"sigma", -0.1}}).find("outside 0 to 10") != std::string::npos);
   CHECK(complaint("RandomErasing", {{"value", std::string("random")}}) == "");
   CHECK(complaint("RandomErasing", {{"value", std::string("rand")}}) != "");
   CHECK(complaint("RandomErasing", {{"value", 0.5}}) != "");

@@ -7,8 +7,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
-           "FiveCrop", "GaussianBlur", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python", "RGB",
-           "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
+           "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python",
+           "RGB", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
            "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
            "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
            "RandomPhotometricDistort", "RandomPosterize", "RandomResize", "RandomResizedCrop", "RandomRotation",
@@ -372,6 +372,14 @@ class GaussianBlur(Transform):
 
     def __init__(self, kernel_size: Size, sigma: Any = (0.1, 2.0)) -> None:
         super().__init__(kernel_size=_plain(kernel_size), sigma=_plain(sigma))
+
+
+class GaussianNoise(Transform):
+    """Normal noise added to each byte; `mean` and `sigma` are shares of 255. Before ToDtype: torchvision's on bytes, whose
+    noise is whole numbers."""
+
+    def __init__(self, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> None:
+        super().__init__(mean=_plain(mean), sigma=_plain(sigma), clip=clip)
 
 
 class RandomErasing(Transform):
