@@ -221,6 +221,7 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_perspective_info(),
                                                      gaussian_blur_info(),
                                                      gaussian_noise_info(),
+                                                     jpeg_info(),
                                                      random_erasing_info(),
                                                      rand_augment_info(),
                                                      auto_augment_info(),

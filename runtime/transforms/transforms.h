@@ -43,6 +43,7 @@ TransformInfo random_affine_info();               // random_warp.cpp
 TransformInfo random_perspective_info();          // random_warp.cpp
 TransformInfo gaussian_blur_info();               // random_blur.cpp
 TransformInfo gaussian_noise_info();              // gaussian_noise.cpp
+TransformInfo jpeg_info();                        // jpeg.cpp
 TransformInfo random_erasing_info();              // random_erasing.cpp
 TransformInfo rand_augment_info();                // policies.cpp
 TransformInfo auto_augment_info();                // policies.cpp

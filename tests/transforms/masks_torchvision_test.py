@@ -85,7 +85,7 @@ def cases():
     yield "FiveCrop", {"size": size}, lambda m, v: F.five_crop(plain(m), size), EQUAL
     yield "TenCrop", {"size": size}, lambda m, v: F.ten_crop(plain(m), size), EQUAL
     # What does not move a pixel leaves masks alone, in v2 as here.
-    for name, params in (("Identity", {}), ("RGB", {}), ("RandomChannelPermutation", {}), ("RandomPhotometricDistort", {}), ("GaussianNoise", {}), ("RandomInvert", {"p": 1.0}), ("RandomPosterize", {"bits": 2, "p": 1.0}),
+    for name, params in (("Identity", {}), ("RGB", {}), ("RandomChannelPermutation", {}), ("RandomPhotometricDistort", {}), ("GaussianNoise", {}), ("JPEG", {"quality": 9}), ("RandomInvert", {"p": 1.0}), ("RandomPosterize", {"bits": 2, "p": 1.0}),
                          ("RandomSolarize", {"threshold": 3, "p": 1.0}), ("RandomEqualize", {"p": 1.0}),
                          ("RandomAutocontrast", {"p": 1.0}), ("RandomGrayscale", {"p": 1.0}),
                          ("RandomAdjustSharpness", {"sharpness_factor": 3, "p": 1.0}), ("GaussianBlur", {"kernel_size": 5}),

@@ -192,6 +192,8 @@ def cases():
                 else torch.randperm(3).tolist() for _ in range(COUNT)]
     yield ("RandomChannelPermutation", drawn("RandomChannelPermutation", {}) @ np.array([[9], [3], [1]]),
            np.array(permuted) @ np.array([[9], [3], [1]]))
+    yield ("JPEG", drawn("JPEG", {"quality": [20, 55]}),
+           theirs(lambda: [v2.JPEG([20, 55]).make_params([])["quality"] if v2 else int(torch.randint(20, 56, ()))]))
     if v2:
         found = [v2.RandomPhotometricDistort(hue=(-0.2, 0.1), p=0.4).make_params([blank]) for _ in range(COUNT)]
         ours = drawn("RandomPhotometricDistort", {"hue": [-0.2, 0.1], "p": 0.4})

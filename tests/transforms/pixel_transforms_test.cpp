@@ -46,6 +46,7 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
           {"RandomChannelPermutation", {}},
           {"RandomPhotometricDistort", {{"p", 0.7}}},
           {"GaussianNoise", {{"sigma", 0.4}}},
+          {"JPEG", {{"quality", List{5, 95}}}},
           {"GaussianBlur", {{"kernel_size", List{5, 9}}}},
           {"RandomErasing", always},
           {"RandomErasing", {{"value", std::string("random")}, {"p", 1.0}}},
@@ -67,7 +68,7 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
 }
 // How many of them, at the beginning, leave masks alone. A new one that does goes before GaussianBlur, and counts; one
 // that moves pixels goes to the end.
-constexpr size_t kStill = 16;
+constexpr size_t kStill = 17;
 
 std::unique_ptr<PixelTransform> make(const Named& one) {
   const penstock::TransformInfo* info = penstock::find_transform(one.name);
@@ -184,7 +185,7 @@ TEST_CASE("the bytes are the same on every machine") {
       }
     }
   }
-  CHECK(hash == 2037902844001016320ULL);
+  CHECK(hash == 3570392121563582237ULL);
 }
 
 TEST_CASE("painting allocates nothing once its buffers have grown") {
@@ -233,6 +234,8 @@ TEST_CASE("draws of another pipeline are refused") {
   refused({"ColorJitter", {{"hue", 0.1}}}, {0, 1, 2, 4, 0, 0, 0, 0});
   refused({"RandomChannelPermutation", {}}, {0, 2, 2});
   refused({"RandomChannelPermutation", {}}, {0, 1, 3});
+  refused({"JPEG", {{"quality", List{5, 95}}}}, {4});
+  refused({"JPEG", {{"quality", int64_t{30}}}}, {31});
   refused({"RandomPhotometricDistort", {}}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 1, 1});
   refused({"GaussianBlur", {{"kernel_size", int64_t{3}}}}, {0});
   refused({"RandomAffine", {{"degrees", 1.0}}}, {0, 0, 0, 0, 0, 0});

@@ -11,6 +11,7 @@ Exceptions, with their reasons (EXACTNESS.md has the counts; `--markdown FILE` w
   v2's policies  equal bytes where torch.linspace has fused multiply-add, on which its last bit depends.
   v2's AugMix    works on tensors, also for a PIL image. With its operations on PIL images: equal bytes.
 PENSTOCK_FULL=1: the hue of all 2^24 colours, and more images."""
+import io
 import os
 import sys
 import tempfile
@@ -231,6 +232,17 @@ def normals(seed, shape):
     return torch.from_numpy(made).reshape(3, *shape)
 
 
+def pillow_jpeg(image, v):
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=v[0])
+    return Image.open(file).convert("RGB")
+
+
+def jpeg(image, v):
+    """v2's function, whose libjpeg-turbo is torchvision's own; 0.14 has none, but Pillow's."""
+    return F.jpeg(image, v[0]) if v2 else pillow_jpeg(image, v)
+
+
 def gaussian_noise(mean=0.0, sigma=0.1, clip=True):
     """v2's function on uint8, with our normals in place of torch's; 0.14 has none."""
     def replay(image, v):
@@ -324,6 +336,9 @@ def later_cases():
                                         "hue": [-0.5, 0.5], "p": 0.9}, distort, EQUAL)
     for options in ({}, {"mean": -0.1, "sigma": 0.5}, {"mean": 0.3, "sigma": 1.0, "clip": False}, {"sigma": 0.0}):
         yield "GaussianNoise", options, gaussian_noise(**options), EQUAL
+    for quality in (1, [5, 95], 75, 100):
+        yield "JPEG", {"quality": quality}, jpeg, EQUAL
+        yield "JPEG", {"quality": quality}, pillow_jpeg, EQUAL
 
 
 def v2_cases():

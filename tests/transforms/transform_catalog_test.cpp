@@ -70,6 +70,8 @@ TEST_CASE("pixel transforms: what the parameters must be") {
   CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{4}}}).find("must be odd") != std::string::npos);
   CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{3}}, {"sigma", 0.0}}) != "");
   CHECK(complaint("GaussianNoise", {{"sigma", -0.1}}).find("outside 0 to 10") != std::string::npos);
+  CHECK(complaint("JPEG", {{"quality", int64_t{0}}}).find("outside 1 to 100") != std::string::npos);
+  CHECK(complaint("JPEG", {{"quality", numbers({80, 20})}}).find("[smaller, larger]") != std::string::npos);
   CHECK(complaint("RandomErasing", {{"value", std::string("random")}}) == "");
   CHECK(complaint("RandomErasing", {{"value", std::string("rand")}}) != "");
   CHECK(complaint("RandomErasing", {{"value", 0.5}}) != "");

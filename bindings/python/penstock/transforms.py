@@ -7,13 +7,13 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
-           "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python",
-           "RGB", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
-           "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
-           "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
-           "RandomPhotometricDistort", "RandomPosterize", "RandomResize", "RandomResizedCrop", "RandomRotation",
-           "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip", "Resize", "ScaleJitter", "TenCrop", "ToDtype",
-           "TrivialAugmentWide"]
+           "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "JPEG", "MixUp", "Normalize", "Pad",
+           "Python", "RGB", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply",
+           "RandomAutocontrast", "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize",
+           "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
+           "RandomPerspective", "RandomPhotometricDistort", "RandomPosterize", "RandomResize", "RandomResizedCrop",
+           "RandomRotation", "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip", "Resize", "ScaleJitter",
+           "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
 
 class Transform:
@@ -380,6 +380,13 @@ class GaussianNoise(Transform):
 
     def __init__(self, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> None:
         super().__init__(mean=_plain(mean), sigma=_plain(sigma), clip=clip)
+
+
+class JPEG(Transform):
+    """Encoded as JPEG of a quality within `quality`, and decoded again."""
+
+    def __init__(self, quality: Union[int, Sequence[int]]) -> None:
+        super().__init__(quality=_plain(quality))
 
 
 class RandomErasing(Transform):
