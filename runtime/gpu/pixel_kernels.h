@@ -92,8 +92,9 @@ PENSTOCK_HOST_DEVICE inline void point_pixel(uint8_t* memory, const PointPart& p
         break;
       }
       case PointKind::permute: {
-        const uint8_t before[3] = {rgb[0], rgb[1], rgb[2]};
-        for (int c = 0; c < 3; ++c) rgb[c] = before[step.colour[c]];
+        // Chosen, not looked up: a table of a thread's own would lie in memory.
+        const uint8_t red = rgb[0], green = rgb[1], blue = rgb[2];
+        for (int c = 0; c < 3; ++c) rgb[c] = step.colour[c] == 0 ? red : step.colour[c] == 1 ? green : blue;
         break;
       }
       case PointKind::noise_clipped:
