@@ -85,7 +85,7 @@ def main():
     for name, loader in ways:
         described = job(folder, PIPELINE, BATCH, loader={"gpu_memory_mb": 64 if PLAYED else 2048, **loader})
         options = {} if PLAYED else {"device": DEVICE}
-        with penstock.DataLoader(described, "train", **options) as loading:
+        with penstock.DataLoader(described, split="train", **options) as loading:
             got = train(forever(loading))
             stats = loading.stats()
         emit(name, loader["executor"] == "cpu" or by_gpus(stats) > 0, **got, step_over_alone=got["step_ms"] / alone["step_ms"],

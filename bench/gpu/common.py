@@ -110,7 +110,7 @@ def by_gpus(report):
 def images_of(description, epochs=1, keep=True, **options):
     """(batches as tensors, stats) of an embedded run."""
     import penstock as package
-    with package.DataLoader(description, "train", copy=keep, **options) as train:
+    with package.DataLoader(description, split="train", copy=keep, **options) as train:
         kept = []
         for epoch in range(epochs):
             train.set_epoch(epoch)

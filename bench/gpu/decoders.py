@@ -39,7 +39,7 @@ class Ours:
         if loader["executor"] == "cpu":
             memory = {}
         described = {**job(dataset, PIPELINE, BATCH, loader={**memory, **loader}), "arithmetic": arithmetic}
-        self.loader = penstock.DataLoader(described, "train", **({} if PLAYED else {"device": DEVICE}))
+        self.loader = penstock.DataLoader(described, split="train", **({} if PLAYED else {"device": DEVICE}))
         self.epoch = 0
 
     def __call__(self, kept=None):

@@ -83,7 +83,7 @@ def a_kernel_that_never_ends(folder, wanted):
     spin.argtypes = [ctypes.c_double]
     described = job(folder, PIPELINE, 16, loader={"executor": "gpu", "gpu_memory_mb": 1024})
     longest, batches, notices = 0.0, 0, []
-    with warnings.catch_warnings(record=True) as seen, penstock.DataLoader(described, "train", copy=True) as train:
+    with warnings.catch_warnings(record=True) as seen, penstock.DataLoader(described, split="train", copy=True) as train:
         warnings.simplefilter("always")
         train.set_epoch(0)
         asked = time.monotonic()

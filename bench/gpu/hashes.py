@@ -46,7 +46,7 @@ def trainer(path, options):
         played = Cuda()
         played.__enter__()
     total = 0
-    with penstock.DataLoader(path, "train", **options) as train:
+    with penstock.DataLoader(path, split="train", **options) as train:
         for epoch in range(EPOCHS):
             train.set_epoch(epoch)
             for images, labels in train:
@@ -113,7 +113,7 @@ def dlpack(description):
 
     import penstock
     wanted, _ = images_of(description)
-    with penstock.DataLoader(description, "train", device="cuda:0") as train:
+    with penstock.DataLoader(description, split="train", device="cuda:0") as train:
         train.set_epoch(0)
         right = 0
         for number, batch in enumerate(train):
@@ -129,7 +129,7 @@ def dlpack(description):
     except ImportError:
         say("no CuPy here")
         return
-    with penstock.DataLoader(description, "train", device="cuda:0") as train:
+    with penstock.DataLoader(description, split="train", device="cuda:0") as train:
         train.set_epoch(0)
         right = 0
         for number, batch in enumerate(train):

@@ -81,7 +81,7 @@ class Photos(torch.utils.data.Dataset):
 def threads(folder):
     first = None
     for count in THREADS:
-        with penstock.DataLoader(job(folder, PIPELINE, BATCH, loader={"threads": count, "executor": "cpu"}), "train") as train:
+        with penstock.DataLoader(job(folder, PIPELINE, BATCH, loader={"threads": count, "executor": "cpu"}), split="train") as train:
             rate, spent = window(forever(train))
             stats = train.stats()
         first = first or rate

@@ -53,7 +53,7 @@ def main():
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     draw = random.Random(rank)
     meet = Barrier(rank, world, started + ".barrier") if barrier == "1" and world > 1 else None
-    loader = penstock.DataLoader(job, "train", output="numpy", overrides=sys.argv[6:])
+    loader = penstock.DataLoader(job, split="train", output="numpy", overrides=sys.argv[6:])
     for taken, _ in enumerate(loader):
         if taken == 3:
             break

@@ -174,7 +174,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.consume:
         import penstock
-        loader = penstock.DataLoader(arguments.consume, "train", output=arguments.output)
+        loader = penstock.DataLoader(arguments.consume, split="train", output=arguments.output)
         found = check(loader) if arguments.check else take_bursts(loader, arguments.bursts) if arguments.take else \
             consume(loader, arguments.seconds, arguments.warmup)
         print(json.dumps(found))

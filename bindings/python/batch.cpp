@@ -170,6 +170,7 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("epoch", &Batch::epoch)
       .def_prop_ro("step", &Batch::step)
       .def_prop_ro("num_valid", &Batch::num_valid)
+      .def_prop_ro("held", &Batch::held)
       .def_prop_ro("arithmetic", [](const Batch& b) { return name_of(b.arithmetic()); })
       .def("fields", &Batch::fields)
       .def("gpu_images", &OfferedGpuMemory::images_of)

@@ -9,6 +9,7 @@
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
 #include "runtime/client/state_file.h"
+#include "runtime/datasets/python_workers.h"
 #include "runtime/datasets/split_folders.h"
 #include "runtime/job/job.h"
 #include "runtime/pixels/finish.h"
@@ -124,6 +125,21 @@ void register_loader(nb::module_& module) {
         return names;
       },
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
+  module.def(
+      "serve_python_here",
+      [](nb::object serve) {
+        // For as long as the process lives, as threads of the library may ask at any time.
+        set_python_here([call = serve.release().ptr()](const std::string& name, UniqueFd socket) {
+          const Locked gil;
+          const nb::object taken = nb::handle(call)(name, socket.get());
+          if (!nb::cast<bool>(taken)) return false;
+          (void)socket.release();
+          return true;
+        });
+      },
+      nb::arg("serve"),
+      "serve(name, descriptor) answers requests for the dataset `here:name`, in a thread of its own, and owns the "
+      "descriptor; False: there is none of that name.");
   module.def("save_state", &save_state, nb::arg("path"), nb::arg("json"));
   module.def("load_state", &load_state, nb::arg("path"));
   module.def(
@@ -258,6 +274,7 @@ void register_loader(nb::module_& module) {
            })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
+      .def_prop_ro("hold", [](LoaderHandle& self) { return self->hold(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })
       .def_prop_ro("dataset_size", [](LoaderHandle& self) { return self->dataset_size(); })
       .def_prop_ro("num_replicas", [](LoaderHandle& self) { return self->num_replicas(); })

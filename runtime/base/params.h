@@ -16,13 +16,14 @@
 namespace penstock {
 
 enum class ParamKind {
-  integer,     // int64_t
-  number,      // double; integers are accepted, and a text of `choices` as that text
-  boolean,     // bool
-  text,        // std::string; one of `choices` when there are any
-  numbers,     // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text
-  integers,    // std::vector<double> holding whole numbers; otherwise as numbers
-  mapping,     // any YAML mapping; std::string with its JSON text, keys sorted
+  integer,   // int64_t
+  number,    // double; integers are accepted, and a text of `choices` as that text
+  boolean,   // bool
+  text,      // std::string; one of `choices` when there are any
+  texts,     // std::string, one of `choices`; or several, std::vector<std::string>, of which a list of one is that one
+  numbers,   // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text
+  integers,  // std::vector<double> holding whole numbers; otherwise as numbers
+  mapping,   // any YAML mapping; std::string with its JSON text, keys sorted
   transforms,  // std::vector<TransformSpec>: transforms inside a transform
 };
 
@@ -32,8 +33,8 @@ inline constexpr int kMaxTransformDepth = 4;
 struct TransformSpec;
 
 // `std::monostate` is YAML's null, for parameters whose default is "not given".
-using ParamValue =
-    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<double>, std::vector<TransformSpec>>;
+using ParamValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<double>,
+                                std::vector<TransformSpec>, std::vector<std::string>>;
 
 // Values by name, defaults filled in, types as the ParamInfo says. Ordered, so that it prints and hashes the same
 // everywhere.
@@ -56,7 +57,13 @@ struct ParamInfo {
   double maximum = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices{};
   std::vector<size_t> lengths{};  // accepted lengths of a list; empty: any but 0
+  bool nullable = false;          // null is a value of it though it has to be given
   std::string doc;
+
+  // Whether null is a value of it.
+  bool takes_null() const {
+    return nullable || (default_value && std::holds_alternative<std::monostate>(*default_value));
+  }
 };
 
 // "package.module:name": how Python code is named.

@@ -61,6 +61,9 @@ std::vector<GpuImages> OfferedGpuMemory::images_of(const Batch& batch) {
   std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return images;
 }
+int64_t Batch::held() const {
+  return state_->lent.pool.use_count() - 1;  // one is the session's
+}
 int64_t Batch::num_valid() const {
   return state_->lent.info.num_valid;
 }

@@ -80,6 +80,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     return json_text_replacing(merge_reports(ranks));
   }
 
+  int hold() const noexcept { return connection_.job.trainer.hold; }
+
   std::optional<int64_t> next_epoch;  // set by set_epoch, used up by begin()
   int64_t last_epoch = -1;            // of the last begin()
 
@@ -241,6 +243,9 @@ int64_t DataLoader::size() const noexcept {
 }
 int64_t DataLoader::batch_size() const noexcept {
   return impl_->opened().batch_size;
+}
+int DataLoader::hold() const noexcept {
+  return impl_->hold();
 }
 int64_t DataLoader::num_samples() const noexcept {
   return impl_->opened().num_samples;

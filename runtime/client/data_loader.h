@@ -110,6 +110,7 @@ class Batch {
   const uint8_t* valid() const;        // [n]: 0 for padding and unreadable samples in `eval`
   const uint8_t* substituted() const;  // [n]: 1 where another sample stands in for an unusable one
   int64_t num_valid() const;
+  int64_t held() const;  // batches of this one's pool that the program holds, this one included
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
  private:
@@ -216,6 +217,7 @@ class DataLoader {
   int64_t epoch() const noexcept;  // that the next begin() will give
   int64_t size() const noexcept;   // batches per epoch; the same for every replica
   int64_t batch_size() const noexcept;
+  int hold() const noexcept;  // trainer.hold: batches that the program may hold besides the one in use
   int64_t num_samples() const noexcept;  // of this replica that count, per epoch (padding in `eval` does not)
   int64_t dataset_size() const noexcept;
   int num_replicas() const noexcept;

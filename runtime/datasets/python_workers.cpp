@@ -38,11 +38,18 @@ constexpr size_t kNotices = 20;
 constexpr int64_t kStopCheck_ms = 100;
 constexpr Nanoseconds kDrain_ns = 50 * kMillisecond;
 constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
+constexpr std::string_view kHere = "here:";
+
+ServePythonHere& serve_python_here() {
+  static ServePythonHere serve;
+  return serve;
+}
 
 // One worker, and what it said last.
 struct Worker {
   WorkerProcess process;
   std::string tail;
+  size_t number = 0;
 };
 
 // A worker did not answer as it should: it is no use any more.
@@ -182,8 +189,12 @@ class PythonWorkers::Impl {
         stop_(host.stop),
         config_(std::move(config)),
         title_(std::move(title)),
+        here_(name_here(config_)),
         argv_{python_interpreter(host.spec), python_worker_script()},
         environment_(worker_environment()) {
+    Json said = parse_json(config_);
+    said["workers"] = spec_.workers;
+    config_ = json_text_replacing(said);
     put_back(start_first());
   }
 
@@ -237,6 +248,36 @@ class PythonWorkers::Impl {
   }
 
  private:
+  // Of a dataset in this process; empty where workers are processes.
+  static std::string name_here(const std::string& config) {
+    const Json said = parse_json(config);
+    const auto pickle = said.at("pickle").get<std::string>();
+    return pickle.starts_with(kHere) ? pickle.substr(kHere.size()) : std::string();
+  }
+
+  WorkerProcess start_process(size_t number) {
+    if (here_.empty()) {
+      std::vector<std::string> argv = argv_;
+      argv.push_back(std::to_string(number));
+      return WorkerProcess::start(std::move(argv), environment_);
+    }
+    auto [ours, theirs] = worker_sockets();
+    if (!serve_python_here() || !serve_python_here()(here_, std::move(theirs))) {
+      throw Error(ErrorKind::config, title_ + " stays in the program's process (num_workers=0), and loaders are others",
+                  "give penstock.DataLoader num_workers=1 or more, so that workers of the loaders get a copy of it");
+    }
+    return WorkerProcess::in_this_process(std::move(ours));
+  }
+
+  size_t take_number() {
+    MutexLock lock(mutex_);
+    const auto free = std::find(numbers_.begin(), numbers_.end(), false);
+    const auto number = static_cast<size_t>(free - numbers_.begin());
+    if (free == numbers_.end()) numbers_.push_back(false);
+    numbers_[number] = true;
+    return number;
+  }
+
   // An idle worker, a new one where there may be another, or the next that somebody brings back.
   std::unique_ptr<Worker> take(const std::string& what) {
     {
@@ -298,6 +339,7 @@ class PythonWorkers::Impl {
     const std::string notice = title_ + ": " + what + ": " + text;
     {
       MutexLock lock(mutex_);
+      numbers_[worker->number] = false;
       ++replaced_;
       notices_.push_back(notice);
       if (notices_.size() > kNotices) notices_.pop_front();
@@ -326,7 +368,8 @@ class PythonWorkers::Impl {
     std::string problem;
     for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
       auto worker = std::make_unique<Worker>();
-      worker->process = WorkerProcess::start(argv_, environment_);
+      worker->number = take_number();
+      worker->process = start_process(worker->number);
       std::vector<std::byte> answer;
       uint8_t status = kGood;
       try {
@@ -380,6 +423,7 @@ class PythonWorkers::Impl {
   const std::stop_token stop_;
   std::string config_;  // constant once the first worker runs
   const std::string title_;
+  const std::string here_;
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
   std::string hello_;  // as config_
@@ -387,11 +431,16 @@ class PythonWorkers::Impl {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<std::unique_ptr<Worker>> idle_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<bool> numbers_ PENSTOCK_GUARDED_BY(mutex_);  // taken by workers that live
   int living_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   int64_t returned_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // how often a worker was brought back
   int64_t replaced_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
 };
+
+void set_python_here(ServePythonHere serve) {
+  serve_python_here() = std::move(serve);
+}
 
 PythonWorkers::PythonWorkers(const PythonHost& host, std::string config, std::string title)
     : impl_(std::make_unique<Impl>(host, std::move(config), std::move(title))) {}

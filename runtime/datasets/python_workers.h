@@ -7,6 +7,7 @@
 // Each call has a worker of its own; workers are started as callers need them (as many as threads call at once, or
 //   python.workers). They are children of this process (runtime/process/worker_process.h), never forks of it, and run
 //   bindings/python/penstock/_worker.py, which says what a dataset and a transform are.
+// Each is told its number, counted from 0, which no other one that lives has.
 // A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named in notices(), and the call is made
 //   again by a new one, up to python.attempts times. Answers are pure functions of requests, so nobody can tell.
 // Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 the sample is bad, 2
@@ -30,10 +31,17 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/base/sample.h"
 #include "runtime/job/job.h"
 
 namespace penstock {
+
+// A dataset that stays in this process, as with torch's num_workers=0: `dataset.pickle` is then "here:NAME", and whatever
+// this was set to begins to serve requests on `socket`, in a thread of its own, until that hangs up. False: no dataset of
+// that name lives here (another process made the job). Set once, by the bindings; nothing: there is no Python here.
+using ServePythonHere = std::function<bool(const std::string& name, UniqueFd socket)>;
+void set_python_here(ServePythonHere serve);
 
 // How workers are run, and by whom.
 struct PythonHost {

@@ -52,6 +52,11 @@ Json type_schema(const ParamInfo& info) {
     case ParamKind::text:
       if (!info.choices.empty()) return Json{{"enum", info.choices}};
       return Json{{"type", "string"}};
+    case ParamKind::texts: {
+      const Json one = {{"enum", info.choices}};
+      const Json list = {{"type", "array"}, {"items", one}, {"minItems", 1}};
+      return Json{{"anyOf", Json::array({one, list})}};
+    }
     case ParamKind::mapping: return Json{{"type", "object"}};
     case ParamKind::integers: return list_schema(info, "integer");
     case ParamKind::numbers: return list_schema(info, "number");
@@ -64,7 +69,7 @@ Json param_schema(const ParamInfo& info) {
   if (info.kind == ParamKind::transforms)
     return Json{{"allOf", Json::array({type_schema(info)})}, {"description", info.doc}};
   Json out = type_schema(info);
-  if (info.default_value && std::holds_alternative<std::monostate>(*info.default_value)) {
+  if (info.takes_null()) {
     out = Json{{"anyOf", Json::array({out, Json{{"type", "null"}}})}};
   }
   out["description"] = info.doc;

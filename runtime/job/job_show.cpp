@@ -49,6 +49,9 @@ std::string yaml_value(const ParamValue& value) {
       for (const double number : list) out += (out.size() > 1 ? ", " : "") + number_text(number);
       return out + "]";
     }
+    std::string operator()(const std::vector<std::string>& list) const {
+      return yaml_flow(json_value(list, ParamKind::texts));
+    }
     std::string operator()(const std::vector<TransformSpec>& list) const {
       return yaml_flow(json_value(list, ParamKind::transforms));
     }

@@ -46,6 +46,7 @@ inline nlohmann::json json_value(const ParamValue& value, ParamKind kind) {
       }
       return out;
     }
+    nlohmann::json operator()(const std::vector<std::string>& list) const { return list; }
     nlohmann::json operator()(const std::vector<TransformSpec>& list) const {
       nlohmann::json out = nlohmann::json::array();
       for (const TransformSpec& spec : list) out.push_back(json_transform(spec));

@@ -76,6 +76,30 @@ bool in_range(const YamlNode& node, double value, const ParamInfo& info, const s
   return false;
 }
 
+std::optional<ParamValue> read_texts(const YamlNode& node, const ParamInfo& info, const std::string& path,
+                                     Complaints& complaints) {
+  if (is_choice(node, info)) return node.text;
+  const auto not_one = [&](const YamlNode& item) {
+    complaints.add(item.span, in_quotes(path) + ": expected " + expected(info) + ", found " + describe(item),
+                   item.is_scalar() ? did_you_mean(item.text, info.choices) : "");
+  };
+  if (!node.is_sequence() || node.items.empty()) {
+    not_one(node);
+    return std::nullopt;
+  }
+  std::vector<std::string> out;
+  for (const YamlNode& item : node.items) {
+    if (item.kind == YamlNode::Kind::unknown) return std::nullopt;
+    if (!is_choice(item, info)) {
+      not_one(item);
+      return std::nullopt;
+    }
+    out.push_back(item.text);
+  }
+  if (out.size() == 1) return out.front();
+  return out;
+}
+
 std::optional<ParamValue> read_list(const YamlNode& node, const ParamInfo& info, const std::string& path,
                                     Complaints& complaints) {
   const bool whole = info.kind == ParamKind::integers;
@@ -198,6 +222,7 @@ std::string expected(const ParamInfo& info) {
     case ParamKind::number: return info.choices.empty() ? "a number" : "a number or " + list_of(info.choices, "or");
     case ParamKind::boolean: return "true or false";
     case ParamKind::text: return info.choices.empty() ? "text" : list_of(info.choices, "or");
+    case ParamKind::texts: return list_of(info.choices, "or") + ", or a list of these";
     case ParamKind::mapping: return "a mapping";
     case ParamKind::transforms: return "a list of transforms";
     case ParamKind::integers:
@@ -243,9 +268,7 @@ ParamValue in_kind(const ParamValue& value, ParamKind kind) {
 std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info, const std::string& path,
                                      Complaints& complaints) {
   if (node.kind == YamlNode::Kind::unknown) return std::nullopt;
-  if (node.is_null() && info.default_value && std::holds_alternative<std::monostate>(*info.default_value)) {
-    return ParamValue{};
-  }
+  if (node.is_null() && info.takes_null()) return ParamValue{};
   switch (info.kind) {
     case ParamKind::integers:
     case ParamKind::numbers:
@@ -267,6 +290,7 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
     case ParamKind::boolean:
       if (const auto value = as_boolean(node)) return *value;
       break;
+    case ParamKind::texts: return read_texts(node, info, path, complaints);
     case ParamKind::text:
       if (!node.is_scalar()) break;
       if (!info.choices.empty() && !is_choice(node, info)) {

@@ -31,6 +31,7 @@ enum class Filter : uint8_t {
   bilinear = 2,
   bicubic = 3,
   lanczos = 4,
+  hamming = 5,
   // cv2.resize's (opencv_resize.h), which always makes its whole result.
   opencv_nearest = 16,
   opencv_linear = 17,

@@ -19,7 +19,8 @@ double sinc(double x) {
 double support_of(Filter filter) {
   switch (filter) {
     case Filter::box: return 0.5;
-    case Filter::bilinear: return 1.0;
+    case Filter::bilinear:
+    case Filter::hamming: return 1.0;
     case Filter::bicubic: return 2.0;
     default: return 3.0;
   }
@@ -30,6 +31,14 @@ double weight(Filter filter, double x) {
   switch (filter) {
     case Filter::box: return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
     case Filter::bilinear: x = std::fabs(x); return x < 1.0 ? 1.0 - x : 0.0;
+    case Filter::hamming: {
+      x = std::fabs(x);
+      if (x == 0.0) return 1.0;
+      if (x >= 1.0) return 0.0;
+      x *= kPi;
+      // Pillow's constants are floats.
+      return std::sin(x) / x * (static_cast<double>(0.54F) + static_cast<double>(0.46F) * std::cos(x));
+    }
     case Filter::bicubic: {
       constexpr double a = -0.5;
       x = std::fabs(x);

@@ -8,7 +8,8 @@
 //   double, normalised, rounded half away from zero to Q22); for `nearest` Geometry.c, ImagingScaleAffine, which adds
 //   up the source position in double, so we do too.
 // Leading and trailing zero coefficients are dropped: they change no sum, and fewer source pixels need decoding.
-// Lanczos calls sin() of the C library, as Pillow does; rounding to 22 bits hides differences of the last place.
+// Lanczos and Hamming call sin() and cos() of the C library, as Pillow does; rounding to 22 bits hides differences of the
+// last place.
 // Ownership: plain vectors, whose capacity is kept when a Taps is computed anew. Thread-safety: a value.
 #pragma once
 

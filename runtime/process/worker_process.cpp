@@ -60,22 +60,33 @@ void set_nonblocking(int fd) {
 
 }  // namespace
 
-WorkerProcess WorkerProcess::start(std::vector<std::string> argv, const std::vector<std::string>& environment) {
+std::pair<UniqueFd, UniqueFd> worker_sockets() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Error(ErrorKind::runtime, system_error_text("cannot make a socket pair"));
   }
   UniqueFd ours(ends[0]);
-  const UniqueFd theirs = moved_up(UniqueFd(ends[1]));
+  UniqueFd theirs = moved_up(UniqueFd(ends[1]));
+  set_nonblocking(ours.get());
+  const int buffer_bytes = 1 << 20;  // a picture in one go, where the system allows as much
+  (void)::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+  (void)::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+  return {std::move(ours), std::move(theirs)};
+}
+
+WorkerProcess WorkerProcess::in_this_process(UniqueFd socket) {
+  WorkerProcess worker;
+  worker.socket_ = std::move(socket);
+  return worker;
+}
+
+WorkerProcess WorkerProcess::start(std::vector<std::string> argv, const std::vector<std::string>& environment) {
+  auto [ours, theirs] = worker_sockets();
   auto [output, output_end] = make_pipe();
   auto [lifeline_end, lifeline] = make_pipe();
   output_end = moved_up(std::move(output_end));
   lifeline_end = moved_up(std::move(lifeline_end));
-  set_nonblocking(ours.get());
   set_nonblocking(output.get());
-  const int buffer_bytes = 1 << 20;  // a picture in one go, where the system allows as much
-  (void)::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
-  (void)::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
 
   SpawnActions actions;
   ::posix_spawn_file_actions_addopen(&actions.files, 0, "/dev/null", O_RDONLY, 0);

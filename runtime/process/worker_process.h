@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/memory.h"
@@ -30,6 +31,8 @@ class WorkerProcess {
  public:
   // argv[0] is looked up in PATH.
   static WorkerProcess start(std::vector<std::string> argv, const std::vector<std::string>& environment);
+  // None at all: a thread of this process holds the other end of `socket`, and ends when that hangs up.
+  static WorkerProcess in_this_process(UniqueFd socket);
 
   WorkerProcess() = default;
   WorkerProcess(WorkerProcess&& other) noexcept;
@@ -53,6 +56,9 @@ class WorkerProcess {
   UniqueFd output_;
   UniqueFd lifeline_;
 };
+
+// The two ends of a worker's socket: ours, which does not block, and the worker's, out of the way of low numbers.
+std::pair<UniqueFd, UniqueFd> worker_sockets();
 
 // This process's environment for a worker: without the variables of a launcher (a worker is no rank), and with one
 // thread for numerical libraries where nothing else is said: workers are many, and sums must not depend on their

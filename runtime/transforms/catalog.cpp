@@ -35,6 +35,11 @@ std::string value_text(const ParamValue& value) {
       for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + canonical_text(v[i]);
       return text + "]";
     }
+    std::string operator()(const std::vector<std::string>& v) const {
+      std::string text = "[";
+      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + v[i];
+      return text + "]";
+    }
   };
   return std::visit(Visitor{}, value);
 }
@@ -50,6 +55,16 @@ void check_range(const TransformInfo& info, const ParamInfo& param, double value
     complain(info, param.name,
              number_text(value) + " is outside " + number_text(param.minimum) + " to " + number_text(param.maximum));
   }
+}
+
+void check_choice(const TransformInfo& info, const ParamInfo& param, const std::string& text) {
+  bool known = param.choices.empty();
+  std::string choices;
+  for (const std::string& choice : param.choices) {
+    known = known || choice == text;
+    choices += (choices.empty() ? "" : ", ") + choice;
+  }
+  if (!known) complain(info, param.name, "'" + text + "' is none of " + choices);
 }
 
 ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Arithmetic arithmetic);
@@ -74,7 +89,7 @@ std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const Param
 ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth,
                    Arithmetic arithmetic) {
   if (std::holds_alternative<std::monostate>(value)) {
-    if (param.default_value && std::holds_alternative<std::monostate>(*param.default_value)) return value;
+    if (param.takes_null()) return value;
     complain(info, param.name, "must not be null");
   }
   const int64_t* integer = std::get_if<int64_t>(&value);
@@ -101,14 +116,19 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
     case ParamKind::text: {
       const std::string* text = std::get_if<std::string>(&value);
       if (text == nullptr) complain(info, param.name, "must be a text, not " + value_text(value));
-      bool known = param.choices.empty();
-      std::string choices;
-      for (const std::string& choice : param.choices) {
-        known = known || choice == *text;
-        choices += (choices.empty() ? "" : ", ") + choice;
-      }
-      if (!known) complain(info, param.name, "'" + *text + "' is none of " + choices);
+      check_choice(info, param, *text);
       return value;
+    }
+    case ParamKind::texts: {
+      if (const auto* text = std::get_if<std::string>(&value)) {
+        check_choice(info, param, *text);
+        return value;
+      }
+      const auto* list = std::get_if<std::vector<std::string>>(&value);
+      if (list == nullptr) complain(info, param.name, "must be a text or a list of texts, not " + value_text(value));
+      if (list->empty()) complain(info, param.name, "must not be empty");
+      for (const std::string& text : *list) check_choice(info, param, text);
+      return list->size() == 1 ? ParamValue(list->front()) : value;
     }
     case ParamKind::numbers:
     case ParamKind::integers: {
@@ -171,8 +191,13 @@ ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Ar
 
 const std::vector<TransformInfo>& transform_catalog() {
   static const std::vector<TransformInfo> catalog = {exif_transpose_info(),
+                                                     identity_info(),
+                                                     rgb_info(),
                                                      random_resized_crop_info(),
                                                      resize_info(),
+                                                     random_resize_info(),
+                                                     random_shortest_size_info(),
+                                                     scale_jitter_info(),
                                                      center_crop_info(),
                                                      random_crop_info(),
                                                      pad_info(),
@@ -183,16 +208,20 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      grayscale_info(),
                                                      random_grayscale_info(),
                                                      color_jitter_info(),
+                                                     random_channel_permutation_info(),
                                                      random_invert_info(),
                                                      random_posterize_info(),
                                                      random_solarize_info(),
                                                      random_adjust_sharpness_info(),
                                                      random_autocontrast_info(),
                                                      random_equalize_info(),
+                                                     random_photometric_distort_info(),
                                                      random_rotation_info(),
                                                      random_affine_info(),
                                                      random_perspective_info(),
                                                      gaussian_blur_info(),
+                                                     gaussian_noise_info(),
+                                                     jpeg_info(),
                                                      random_erasing_info(),
                                                      rand_augment_info(),
                                                      auto_augment_info(),
@@ -279,15 +308,35 @@ Size size_param(const ParamMap& params, const std::string& name) {
   return {static_cast<int>(list.back()), static_cast<int>(list.front())};
 }
 
-Filter filter_param(const ParamMap& params, const std::string& name) {
-  const std::string& text = text_param(params, name);
+namespace {
+
+Filter filter_of(const std::string& text) {
   if (text == "nearest" || text == "nearest-exact") return Filter::nearest;
   if (text == "box") return Filter::box;
   if (text == "bicubic") return Filter::bicubic;
   if (text == "lanczos") return Filter::lanczos;
+  if (text == "hamming") return Filter::hamming;
   if (text == "area") return Filter::opencv_area;
   if (text == "lanczos4") return Filter::opencv_lanczos4;
   return Filter::bilinear;
+}
+
+// One text or several.
+std::vector<std::string> texts_param(const ParamMap& params, const std::string& name) {
+  if (const auto* one = std::get_if<std::string>(&params.at(name))) return {*one};
+  return std::get<std::vector<std::string>>(params.at(name));
+}
+
+}  // namespace
+
+Filter filter_param(const ParamMap& params, const std::string& name) {
+  return filter_of(text_param(params, name));
+}
+
+std::vector<Filter> filters_param(const ParamMap& params, const std::string& name) {
+  std::vector<Filter> filters;
+  for (const std::string& text : texts_param(params, name)) filters.push_back(filter_of(text));
+  return filters;
 }
 
 Fill fill_param(const ParamMap& params, const std::string& name) {
@@ -381,13 +430,14 @@ ParamInfo size_info(const std::string& doc) {
 }
 
 ParamInfo interpolation_info() {
-  return {.name = "interpolation",
-          .kind = ParamKind::text,
-          .default_value = std::string("bilinear"),
-          .choices = {"nearest", "nearest-exact", "box", "bilinear", "bicubic", "lanczos", "area", "lanczos4"},
-          .doc =
-              "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest. With arithmetic: "
-              "opencv cv2.resize's: nearest, bilinear (INTER_LINEAR), bicubic (INTER_CUBIC), area, lanczos4"};
+  return {
+      .name = "interpolation",
+      .kind = ParamKind::text,
+      .default_value = std::string("bilinear"),
+      .choices = {"nearest", "nearest-exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "area", "lanczos4"},
+      .doc =
+          "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest. With arithmetic: "
+          "opencv cv2.resize's: nearest, bilinear (INTER_LINEAR), bicubic (INTER_CUBIC), area, lanczos4"};
 }
 
 ParamInfo antialias_info() {
@@ -404,15 +454,16 @@ std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::str
   if (opencv && spec.name == "ExifTranspose") {
     return "with arithmetic: opencv pictures are turned as cv2.imread does (exif: true at the top level)";
   }
-  if (spec.name != "Resize" && spec.name != "RandomResizedCrop") return {};
+  if (!spec.params.contains("antialias")) return {};  // it does not resize
   culprit = "interpolation";
-  const std::string& filter = text_param(spec.params, culprit);
-  const bool is_pillows = filter == "box" || filter == "lanczos" || filter == "nearest-exact";
-  const bool is_opencvs = filter == "area" || filter == "lanczos4";
-  if (opencv && is_pillows) {
-    return filter + " is Pillow's; with arithmetic: opencv there are nearest, bilinear, bicubic, area and lanczos4";
+  for (const std::string& filter : texts_param(spec.params, culprit)) {
+    const bool is_pillows = filter == "box" || filter == "hamming" || filter == "lanczos" || filter == "nearest-exact";
+    const bool is_opencvs = filter == "area" || filter == "lanczos4";
+    if (opencv && is_pillows) {
+      return filter + " is Pillow's; with arithmetic: opencv there are nearest, bilinear, bicubic, area and lanczos4";
+    }
+    if (!opencv && is_opencvs) return filter + " is OpenCV's, and arithmetic is " + name_of(arithmetic);
   }
-  if (!opencv && is_opencvs) return filter + " is OpenCV's, and arithmetic is " + name_of(arithmetic);
   culprit = "antialias";
   if (opencv == !boolean_param(spec.params, culprit)) return {};
   return opencv

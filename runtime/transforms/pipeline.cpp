@@ -216,7 +216,7 @@ class Pipeline::Impl {
       SampleStatus status = SampleStatus::good();
       // A group's draws say more than what came of them; so do those of a pixel transform.
       const auto* alone = as<GeometricTransform>(placed.transform);
-      bool explained = alone != nullptr;
+      bool explained = alone != nullptr && alone->draws_only_cuts();
       if (alone != nullptr && alone->flips()) explained = flips_[*alone->flips() == OpKind::flip_vertical] == 1;
       for (const Step& step : steps) {
         OpList ops(size);

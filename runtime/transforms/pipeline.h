@@ -131,8 +131,8 @@ class Pipeline {
   // transform that refuses it is described. `crop` is the integer box cut from the source before any resize, in source
   // pixels (it may lie outside the image where a transform pads); nullopt-like {0,0,0,0} with has_crop false where the
   // pipeline resizes or rotates first or never crops. `flip` is {horizontal, vertical}, of all flips together. `others`
-  // are the draws that neither explains: crops after a resize, flips where several share an axis, pixel transforms,
-  // groups.
+  // are the draws that neither explains: crops after a resize, flips where several share an axis, drawn sizes and
+  // filters, pixel transforms, groups.
   struct Description {
     bool has_crop = false;
     Box crop;

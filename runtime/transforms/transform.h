@@ -133,6 +133,8 @@ class GeometricTransform : public SampleTransform {
   virtual SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const = 0;
   // The axis that the transform's one draw flips, for Pipeline::describe().
   virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }
+  // Whether the crop and flips of Pipeline::describe() say all that it draws.
+  virtual bool draws_only_cuts() const noexcept { return true; }
 };
 
 class PixelTransform : public SampleTransform {

@@ -12,42 +12,51 @@
 
 namespace penstock {
 
-TransformInfo exif_transpose_info();           // exif_transpose.cpp
-TransformInfo random_resized_crop_info();      // random_resized_crop.cpp
-TransformInfo resize_info();                   // resize.cpp
-TransformInfo center_crop_info();              // crop.cpp
-TransformInfo random_crop_info();              // crop.cpp
-TransformInfo pad_info();                      // crop.cpp
-TransformInfo five_crop_info();                // crop.cpp
-TransformInfo ten_crop_info();                 // crop.cpp
-TransformInfo random_horizontal_flip_info();   // flip.cpp
-TransformInfo random_vertical_flip_info();     // flip.cpp
-TransformInfo grayscale_info();                // random_color.cpp
-TransformInfo random_grayscale_info();         // random_color.cpp
-TransformInfo random_invert_info();            // random_color.cpp
-TransformInfo random_posterize_info();         // random_color.cpp
-TransformInfo random_solarize_info();          // random_color.cpp
-TransformInfo random_adjust_sharpness_info();  // random_color.cpp
-TransformInfo random_autocontrast_info();      // random_color.cpp
-TransformInfo random_equalize_info();          // random_color.cpp
-TransformInfo color_jitter_info();             // random_color.cpp
-TransformInfo random_rotation_info();          // random_warp.cpp
-TransformInfo random_affine_info();            // random_warp.cpp
-TransformInfo random_perspective_info();       // random_warp.cpp
-TransformInfo gaussian_blur_info();            // random_blur.cpp
-TransformInfo random_erasing_info();           // random_erasing.cpp
-TransformInfo rand_augment_info();             // policies.cpp
-TransformInfo auto_augment_info();             // policies.cpp
-TransformInfo trivial_augment_wide_info();     // policies.cpp
-TransformInfo aug_mix_info();                  // policies.cpp
-TransformInfo random_apply_info();             // groups.cpp
-TransformInfo random_choice_info();            // groups.cpp
-TransformInfo random_order_info();             // groups.cpp
-TransformInfo python_info();                   // python.cpp
-TransformInfo to_dtype_info();                 // to_dtype.cpp
-TransformInfo normalize_info();                // to_dtype.cpp
-TransformInfo mix_up_info();                   // mix.cpp
-TransformInfo cut_mix_info();                  // mix.cpp
+TransformInfo exif_transpose_info();              // exif_transpose.cpp
+TransformInfo identity_info();                    // identity.cpp
+TransformInfo rgb_info();                         // identity.cpp
+TransformInfo random_resized_crop_info();         // random_resized_crop.cpp
+TransformInfo resize_info();                      // resize.cpp
+TransformInfo random_resize_info();               // resize.cpp
+TransformInfo random_shortest_size_info();        // resize.cpp
+TransformInfo scale_jitter_info();                // resize.cpp
+TransformInfo center_crop_info();                 // crop.cpp
+TransformInfo random_crop_info();                 // crop.cpp
+TransformInfo pad_info();                         // crop.cpp
+TransformInfo five_crop_info();                   // crop.cpp
+TransformInfo ten_crop_info();                    // crop.cpp
+TransformInfo random_horizontal_flip_info();      // flip.cpp
+TransformInfo random_vertical_flip_info();        // flip.cpp
+TransformInfo grayscale_info();                   // random_color.cpp
+TransformInfo random_grayscale_info();            // random_color.cpp
+TransformInfo random_channel_permutation_info();  // random_color.cpp
+TransformInfo random_invert_info();               // random_color.cpp
+TransformInfo random_posterize_info();            // random_color.cpp
+TransformInfo random_solarize_info();             // random_color.cpp
+TransformInfo random_adjust_sharpness_info();     // random_color.cpp
+TransformInfo random_autocontrast_info();         // random_color.cpp
+TransformInfo random_equalize_info();             // random_color.cpp
+TransformInfo color_jitter_info();                // random_color.cpp
+TransformInfo random_photometric_distort_info();  // random_color.cpp
+TransformInfo random_rotation_info();             // random_warp.cpp
+TransformInfo random_affine_info();               // random_warp.cpp
+TransformInfo random_perspective_info();          // random_warp.cpp
+TransformInfo gaussian_blur_info();               // random_blur.cpp
+TransformInfo gaussian_noise_info();              // gaussian_noise.cpp
+TransformInfo jpeg_info();                        // jpeg.cpp
+TransformInfo random_erasing_info();              // random_erasing.cpp
+TransformInfo rand_augment_info();                // policies.cpp
+TransformInfo auto_augment_info();                // policies.cpp
+TransformInfo trivial_augment_wide_info();        // policies.cpp
+TransformInfo aug_mix_info();                     // policies.cpp
+TransformInfo random_apply_info();                // groups.cpp
+TransformInfo random_choice_info();               // groups.cpp
+TransformInfo random_order_info();                // groups.cpp
+TransformInfo python_info();                      // python.cpp
+TransformInfo to_dtype_info();                    // to_dtype.cpp
+TransformInfo normalize_info();                   // to_dtype.cpp
+TransformInfo mix_up_info();                      // mix.cpp
+TransformInfo cut_mix_info();                     // mix.cpp
 
 // Largest side that a parameter may ask for; keeps every product of sizes far inside 64 bits.
 constexpr int kMaxSide = 65500;
@@ -62,6 +71,7 @@ std::vector<Transform> transforms_param(const ParamMap& params, const std::strin
 // `size: 224`, `size: [224]` and `size: [height, width]`.
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
+std::vector<Filter> filters_param(const ParamMap& params, const std::string& name);  // one or several
 
 Fill fill_param(const ParamMap& params, const std::string& name);  // black for null
 Fills fills_param(const ParamMap& params);                         // of fill and mask_fill

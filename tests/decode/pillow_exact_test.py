@@ -57,7 +57,7 @@ SAMPLINGS = {  # luma first; libjpeg refuses fractional ratios
 }
 # Index: penstock's Filter. Value: Pillow's.
 FILTERS = [Image.Resampling.NEAREST, Image.Resampling.BOX, Image.Resampling.BILINEAR, Image.Resampling.BICUBIC,
-           Image.Resampling.LANCZOS]
+           Image.Resampling.LANCZOS, Image.Resampling.HAMMING]
 EDGES = [*range(1, 41), *range(63, 68)]
 
 

@@ -20,7 +20,8 @@ namespace {
 
 using namespace penstock;
 
-constexpr Filter kFilters[] = {Filter::nearest, Filter::box, Filter::bilinear, Filter::bicubic, Filter::lanczos};
+constexpr Filter kFilters[] = {Filter::nearest, Filter::box,     Filter::bilinear,
+                               Filter::bicubic, Filter::lanczos, Filter::hamming};
 
 struct Image {
   std::vector<uint8_t> bytes;
@@ -96,7 +97,7 @@ void compare_random_cases(unsigned seed, int rounds) {
     const auto side = [&](unsigned most) { return 1 + static_cast<int>(random() % most); };
     const unsigned most = round % 5 == 0 ? 200 : 40;
     const Image image = noise(side(most), side(most), random);
-    ResampleGeometry g{image.width, image.height, side(most), side(most), kFilters[random() % 5]};
+    ResampleGeometry g{image.width, image.height, side(most), side(most), kFilters[random() % std::size(kFilters)]};
     if (random() % 6 == 0) g.out_width = g.in_width;
     if (random() % 6 == 0) g.out_height = g.in_height;
     if (g.filter != Filter::nearest && random() % 3 == 0) {

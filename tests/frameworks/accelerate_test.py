@@ -76,23 +76,23 @@ def fresh(**options):
 
 
 def test_refusals():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         for config in ({"dispatch_batches": True}, {"split_batches": True}):
             accelerator = fresh(dataloader_config=DataLoaderConfiguration(**config))
             raises(penstock.UsageError, lambda: penstock.accelerate.prepare(accelerator, train), *config)
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(fresh(), [1, 2]), "list", "accelerator.prepare")
         two = types.SimpleNamespace(num_processes=2, process_index=1, device_placement=True, device="cpu")
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(two, train), "replica 0 of 1", "process 1 of 2")
-    with penstock.DataLoader(JOB, "train", num_replicas=2, rank=0) as train:
+    with penstock.DataLoader(JOB, split="train", num_replicas=2, rank=0) as train:
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(two, train), "replica 0 of 2", "process 1 of 2")
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(fresh(), train), "process 0 of 1", "cpu=True")
-    with penstock.DataLoader(JOB, "train", output="numpy") as train:  # the CPU's are as good as torch's
+    with penstock.DataLoader(JOB, split="train", output="numpy") as train:  # the CPU's are as good as torch's
         images, _ = next(iter(penstock.accelerate.prepare(fresh(), train)))
         assert type(images).__name__ == "ndarray"
 
 
 def test_batches_are_moved_and_still_described():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         train._move_to("meta")  # a device that every torch has
         batch = next(iter(train))
         assert batch[0].device.type == "meta" and batch.step == 0 and batch.num_valid == 16
@@ -114,7 +114,7 @@ def test_a_wrapped_loader():
 
 def test_breaking_off_and_passes_within_passes():
     accelerator = fresh(gradient_accumulation_steps=2)
-    with penstock.DataLoader(JOB, "train") as train, penstock.DataLoader(JOB, "val") as val:
+    with penstock.DataLoader(JOB, split="train") as train, penstock.DataLoader(JOB, split="val") as val:
         train, val = (penstock.accelerate.prepare(accelerator, one) for one in (train, val))
         ends = []
         for step, _ in enumerate(train):

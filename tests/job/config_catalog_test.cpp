@@ -41,7 +41,7 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       }
       params += (params.empty() ? "" : ", ") + param.name + ": " + value;
     }
-    if (info.name == "Grayscale") params = "num_output_channels: 3";  // torchvision's default, 1, is refused
+    if (info.name == "RandomResize") params = "min_size: 1, max_size: 2";  // the second is larger
     const std::string before = info.name == "Normalize" ? "{ToDtype: {dtype: float32}}, " : "";
     const std::string text =
         "splits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" + info.name + ": {" + params + "}}]}}";
@@ -76,6 +76,40 @@ TEST_CASE("a list of numbers that may be a word") {
         std::string(error.what()).find("expected an integer or a list of integers or random, found the text 'noise'") !=
         std::string::npos);
   }
+}
+
+TEST_CASE("a word or a list of words") {
+  const auto job = [](const std::string& value) {
+    return "splits: {t: {dataset: {folder: /d}, pipeline: [{RandomResizedCrop: {size: 8, interpolation: " + value +
+           "}}]}}";
+  };
+  const auto canonical_of = [&](const std::string& value) {
+    const std::string canonical = canonical_json(resolve_split(parse_job(job(value), "j"), "t"));
+    CHECK(canonical_json(split_from_json(canonical)) == canonical);
+    const std::string shown = show_job_text(job(value), "j", {}, {}, false);
+    INFO(shown);
+    CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
+    return canonical;
+  };
+  CHECK(canonical_of("[bicubic]") == canonical_of("bicubic"));
+  CHECK(canonical_of("[bilinear, bicubic]").find(R"("interpolation":["bilinear","bicubic"])") != std::string::npos);
+  for (const char* value : {"[]", "[bilinear, 3]", "[[bilinear]]", "{a: b}", "random", "[bilinear, bicubi]"}) {
+    CHECK_THROWS_WITH_AS((void)parse_job(job(value), "j"), doctest::Contains("or lanczos4, or a list of these"), Error);
+  }
+}
+
+TEST_CASE("null where a parameter has to be given and may be null") {
+  const auto job = [](const std::string& params) {
+    return "splits: {t: {dataset: {folder: /d}, pipeline: [{Resize: {" + params + "}}, {CenterCrop: {size: 8}}]}}";
+  };
+  const std::string text = job("size: null, max_size: 9");
+  const std::string canonical = canonical_json(resolve_split(parse_job(text, "j"), "t"));
+  CHECK(canonical.find(R"("max_size":9,"size":null)") != std::string::npos);
+  CHECK(canonical_json(split_from_json(canonical)) == canonical);
+  CHECK(canonical_json(resolve_split(parse_job(show_job_text(text, "j", {}, {}, false), "j"), "t")) == canonical);
+  CHECK_THROWS_WITH_AS((void)parse_job(job("max_size: 9"), "j"), doctest::Contains("'Resize' needs 'size'"), Error);
+  CHECK_THROWS_WITH_AS((void)parse_job(job("size: null"), "j"), doctest::Contains("null leaves the size to max_size"),
+                       Error);
 }
 
 TEST_CASE("a dataset in Python") {

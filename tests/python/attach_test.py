@@ -144,14 +144,14 @@ def test_two_programs_at_one_receiver():
 
 
 def test_nobody_serves():
-    raises(penstock.PeerLostError, lambda: penstock.DataLoader(job, "train", attach=True, trainer__timeout_s=1),
+    raises(penstock.PeerLostError, lambda: penstock.DataLoader(job, split="train", attach=True, trainer__timeout_s=1),
            "penstock serve")
 
 
 def test_not_attached_by_mistake():
     os.environ["PENSTOCK_ATTACH"] = "1"
     try:
-        with penstock.DataLoader(job, "train", attach=False) as loader:
+        with penstock.DataLoader(job, split="train", attach=False) as loader:
             assert loader.embedded
     finally:
         del os.environ["PENSTOCK_ATTACH"]

@@ -23,7 +23,7 @@ ITERATIONS = 20
 
 
 def plain():
-    with penstock.DataLoader(JOB, "train", copy=True, batch_size=8) as train:
+    with penstock.DataLoader(JOB, split="train", copy=True, batch_size=8) as train:
         return [(batch[0], batch[1]) for batch in train]
 
 
@@ -42,7 +42,7 @@ def check(got, wanted):
 def test_non_blocking_copy_dropped_at_once():
     wanted = plain()
     for more in (dict(), dict(pin_memory=True)):
-        with penstock.DataLoader(JOB, "train", batch_size=8, **more) as train:
+        with penstock.DataLoader(JOB, split="train", batch_size=8, **more) as train:
             for _ in range(ITERATIONS):
                 train.set_epoch(0)
                 got = []
@@ -56,7 +56,7 @@ def test_non_blocking_copy_dropped_at_once():
 def test_device_on_a_stream_of_its_own():
     wanted = plain()
     for more in (dict(device=GPU), dict(device="auto"), dict(device=GPU, pin_memory=True)):
-        with penstock.DataLoader(JOB, "train", batch_size=8, **more) as train:
+        with penstock.DataLoader(JOB, split="train", batch_size=8, **more) as train:
             for epoch in range(ITERATIONS):
                 train.set_epoch(0)
                 got = []
@@ -76,7 +76,7 @@ def test_device_on_a_stream_of_its_own():
 def finished_by(who, **more):
     """All batches of two epochs, used late on the current stream, and what the loader says of the device."""
     with mock.patch.dict(os.environ, {} if who == "gpu" else {"PENSTOCK_GPUS": "none"}), \
-            penstock.DataLoader(JOB, "train", batch_size=8, device=GPU, **more) as train:
+            penstock.DataLoader(JOB, split="train", batch_size=8, device=GPU, **more) as train:
         got = []
         for _ in range(2):
             for images, labels in train:
@@ -111,7 +111,7 @@ def test_images_finished_on_the_gpu_have_the_cpus_bytes():
 def test_memory_of_the_gpu_goes_back():
     free = []
     for _ in range(4):
-        with penstock.DataLoader(JOB, "train", batch_size=8, device=GPU) as train:
+        with penstock.DataLoader(JOB, split="train", batch_size=8, device=GPU) as train:
             for _ in train:
                 pass
         gc.collect()
@@ -123,13 +123,13 @@ def test_memory_of_the_gpu_goes_back():
 
 def test_kept_after_the_loader():
     wanted = plain()
-    train = penstock.DataLoader(JOB, "train", batch_size=8, device=GPU)
+    train = penstock.DataLoader(JOB, split="train", batch_size=8, device=GPU)
     got = [tuple(batch) for batch in train]
     train.close()
     del train
     gc.collect()
     check(got, wanted)
-    pinned = penstock.DataLoader(JOB, "train", batch_size=8, pin_memory=True)
+    pinned = penstock.DataLoader(JOB, split="train", batch_size=8, pin_memory=True)
     got = [tuple(batch) for batch in pinned]
     pinned.close()
     assert all(tensor.is_pinned() for batch in got for tensor in batch)

@@ -30,7 +30,7 @@ def hashes(loader):
 
 
 def test_tuple_and_dict():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         batch = next(iter(train))
         images, labels = batch
         assert isinstance(batch, tuple) and len(batch) == 2
@@ -40,19 +40,19 @@ def test_tuple_and_dict():
         assert batch.arithmetic == "exact"
         assert batch.indices.dtype == torch.int64 and len(set(batch.indices.tolist())) == 16
         assert not bool(batch.substituted.any()) and batch.epoch == 0 and batch.step == 0
-    with penstock.DataLoader(JOB, "train", batch="dict", keys={"image": "pixel_values", "label": "labels"}) as named:
+    with penstock.DataLoader(JOB, split="train", batch="dict", keys={"image": "pixel_values", "label": "labels"}) as named:
         other = next(iter(named))
         assert isinstance(other, dict) and list(other) == ["pixel_values", "labels"]
         assert torch.equal(other["pixel_values"], images) and torch.equal(other["labels"], labels)
         assert other.indices.tolist() == batch.indices.tolist()
-    with penstock.DataLoader(JOB, "train", batch="dict") as plain:
+    with penstock.DataLoader(JOB, split="train", batch="dict") as plain:
         assert list(next(iter(plain))) == ["image", "label"]
 
 
 def test_batches_rebuilt_copied_and_pickled():
     import copy
     import pickle
-    with penstock.DataLoader(JOB, "val", batch="dict") as named, penstock.DataLoader(JOB, "val") as plain:
+    with penstock.DataLoader(JOB, split="val", batch="dict") as named, penstock.DataLoader(JOB, split="val") as plain:
         for batch in (next(iter(plain)), next(iter(named))):
             rebuilt = type(batch)(batch) if isinstance(batch, tuple) else type(batch)(batch.items())  # as Lightning does
             for again in (rebuilt, copy.copy(batch), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
@@ -67,7 +67,7 @@ def test_batches_rebuilt_copied_and_pickled():
 def test_eval_marks_padding_and_len_is_exact():
     counts = []
     for rank in range(4):  # 26 pictures on 4 replicas of 4: 2 steps, the last ones padded
-        with penstock.DataLoader(JOB, "val", batch_size=4, num_replicas=4, rank=rank) as val:
+        with penstock.DataLoader(JOB, split="val", batch_size=4, num_replicas=4, rank=rank) as val:
             batches = list(val) if val.num_samples < 5 else [b for b in val]
             assert len(val) == 2 == len(batches)
             assert val.num_replicas == 4 and val.rank == rank
@@ -77,46 +77,46 @@ def test_eval_marks_padding_and_len_is_exact():
                 assert bool((batch[1][~batch.valid] == -100).all()) and bool((batch[1][batch.valid] >= 0).all())
             counts.append(good)
     assert sum(counts) == 26, counts
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         assert len(train) == 5 == sum(1 for _ in train) and train.num_samples == 80 == train.dataset_size
         assert train.batch_size == 16 and train.classes == sorted(os.listdir(TRAIN)) and train.embedded
 
 
 def test_output_numpy_dtype_and_memory_format():
-    with penstock.DataLoader(JOB, "train", output="numpy") as loader:
+    with penstock.DataLoader(JOB, split="train", output="numpy") as loader:
         images, labels = next(iter(loader))
         assert isinstance(images, np.ndarray) and images.flags.writeable and images.dtype == np.float32
         assert labels.dtype == np.int64 and next(iter(loader)).valid.dtype == np.bool_
-    with penstock.DataLoader(JOB, "train", seed=3) as loader:
+    with penstock.DataLoader(JOB, split="train", seed=3) as loader:
         torch_images = next(iter(loader))[0]
         assert np.array_equal(torch_images.numpy(), images)
-    with penstock.DataLoader(JOB, "train", channels_last=True) as loader:
+    with penstock.DataLoader(JOB, split="train", channels_last=True) as loader:
         last = next(iter(loader))[0]
         assert last.shape == (16, 3, 64, 64) and last.is_contiguous(memory_format=torch.channels_last)
         assert not last.is_contiguous() and torch.equal(last, torch_images)
         assert torch.nn.Conv2d(3, 4, 3)(last).is_contiguous(memory_format=torch.channels_last)
     for dtype in (torch.float16, "bfloat16", np.float16, np.dtype("float32"), "uint8"):
-        with penstock.DataLoader(JOB, "train", dtype=dtype) as loader:
+        with penstock.DataLoader(JOB, split="train", dtype=dtype) as loader:
             images = next(iter(loader))[0]
             name = str(dtype).rpartition(".")[2].rstrip("'>")
             assert str(images.dtype) == f"torch.{name}", (dtype, images.dtype)
             if images.dtype.is_floating_point:
                 assert torch.equal(images, torch_images.to(images.dtype))
-    with penstock.DataLoader(JOB, "train", dtype="bfloat16", output="numpy") as loader:
+    with penstock.DataLoader(JOB, split="train", dtype="bfloat16", output="numpy") as loader:
         raises(penstock.UsageError, lambda: next(iter(loader)), "bfloat16", "torch")
-    with penstock.DataLoader(JOB, "train", device="cpu") as loader:
+    with penstock.DataLoader(JOB, split="train", device="cpu") as loader:
         assert torch.equal(next(iter(loader))[0], torch_images)
-    with penstock.DataLoader(JOB, "train", device="auto") as loader:
+    with penstock.DataLoader(JOB, split="train", device="auto") as loader:
         assert next(iter(loader))[0].device.type == ("cuda" if torch.cuda.is_available() else "cpu")
     if not torch.cuda.is_available():
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            penstock.DataLoader(JOB, "train", pin_memory=True).close()
+            penstock.DataLoader(JOB, split="train", pin_memory=True).close()
         assert len(seen) == 1 and "no CUDA" in str(seen[0].message) and seen[0].filename == __file__, seen
 
 
 def test_closing():
-    loader = penstock.DataLoader(JOB, "train")
+    loader = penstock.DataLoader(JOB, split="train")
     assert repr(loader) == ("<penstock.DataLoader of split 'train': 5 batches of 16, replica 0 of 1, embedded>")
     with loader as same:
         assert same is loader
@@ -129,7 +129,7 @@ def test_closing():
     loader.close()
     loader.close()
     try:
-        with penstock.DataLoader(JOB, "train") as loader:
+        with penstock.DataLoader(JOB, split="train") as loader:
             raise KeyError("the program's own")
     except KeyError:
         pass
@@ -157,7 +157,7 @@ def test_jobs_and_splits():
                                transform=T.Compose([T.CenterCrop(32)]))
     with made:
         assert made.split == "train" and indices_of(made) == [list(range(k, k + 16)) for k in range(0, 80, 16)]
-    with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=10, shuffle=False,
+    with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=10, shuffle=False,
                              transform=[T.Resize(40), T.CenterCrop(32)]) as val:
         assert [len(labels) for _, labels in val] == [10, 10, 6] and val.num_samples == 26
     with penstock.DataLoader(penstock.ImageFolder(VAL), transform=T.CenterCrop(8)) as single:
@@ -176,13 +176,13 @@ def test_overrides_in_every_form():
     with penstock.DataLoader(tiny_job(), loader__threads=3, trainer__timeout_s=7.5) as loader:
         next(iter(loader))
         assert loader.stats()["ranks"][1]["threads"] == 3
-    with penstock.DataLoader(JOB, "train", shuffle=False) as loader:
+    with penstock.DataLoader(JOB, split="train", shuffle=False) as loader:
         assert indices_of(loader)[0] == list(range(16))
-    with penstock.DataLoader(JOB, "train", seed=3) as same, penstock.DataLoader(JOB, "train", seed=4) as other:
+    with penstock.DataLoader(JOB, split="train", seed=3) as same, penstock.DataLoader(JOB, split="train", seed=4) as other:
         assert indices_of(same) != indices_of(other)
-    with penstock.DataLoader(JOB, "train") as plain:
+    with penstock.DataLoader(JOB, split="train") as plain:
         wanted = hashes_after_epoch(plain)
-    with penstock.DataLoader(JOB, "train", seed=3) as same, penstock.DataLoader(JOB, "val", seed=4):
+    with penstock.DataLoader(JOB, split="train", seed=3) as same, penstock.DataLoader(JOB, split="val", seed=4):
         assert hashes_after_epoch(same) == wanted
 
 
@@ -194,7 +194,7 @@ def hashes_after_epoch(loader):
 
 def test_same_hashes_as_the_program():
     report = run_job(JOB, options=["--epochs=2"]).hashes()
-    with penstock.DataLoader(JOB, "train", output="numpy") as train, penstock.DataLoader(JOB, "val", dtype="uint8") as val:
+    with penstock.DataLoader(JOB, split="train", output="numpy") as train, penstock.DataLoader(JOB, split="val", dtype="uint8") as val:
         for _ in range(2):
             for _ in train:
                 pass
@@ -204,7 +204,7 @@ def test_same_hashes_as_the_program():
 
 
 def test_epochs_advance_and_set_epoch():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         first, second = indices_of(train), indices_of(train)
         assert first != second and train.epoch == 2
         train.set_epoch(0)
@@ -218,13 +218,13 @@ def test_epochs_advance_and_set_epoch():
         assert next(iter(train)).epoch == 3
         for wrong in (-1, 2**32, 2.0, "3", None):
             raises(penstock.UsageError, lambda: train.set_epoch(wrong), f"set_epoch({wrong!r})")
-    with penstock.DataLoader(JOB, "val") as val:
+    with penstock.DataLoader(JOB, split="val") as val:
         assert indices_of(val) == indices_of(val) and val.epoch == 0
         assert [batch.epoch for batch in val] == [0, 0]
 
 
 def test_break_islice_and_two_iterators():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         zero, one = indices_of(train), indices_of(train)
         train.set_epoch(0)
         for _ in train:
@@ -247,7 +247,7 @@ def test_break_islice_and_two_iterators():
 
 
 def test_lightning_like_sanity_check_and_validation_in_mid_epoch():
-    with penstock.DataLoader(JOB, "train") as train, penstock.DataLoader(JOB, "val") as val:
+    with penstock.DataLoader(JOB, split="train") as train, penstock.DataLoader(JOB, split="val") as val:
         wanted = indices_of(val)
         assert indices_of(itertools.islice(val, 1)) == wanted[:1]  # sanity check
         seen = []
@@ -260,7 +260,7 @@ def test_lightning_like_sanity_check_and_validation_in_mid_epoch():
 
 
 def test_threads():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         plain = indices_of(train)
         for _ in range(2):  # an iteration that three threads share
             train.set_epoch(0)
@@ -280,7 +280,7 @@ def test_threads():
 
 
 def test_gradient_accumulation_and_read_ahead():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         plain = indices_of(train)
         train.set_epoch(0)
         window, groups = [], []
@@ -302,7 +302,7 @@ def test_gradient_accumulation_and_read_ahead():
 
 
 def test_keeping_batches():
-    with penstock.DataLoader(JOB, "train", copy=True) as train:
+    with penstock.DataLoader(JOB, split="train", copy=True) as train:
         everything = list(train)
         assert len(everything) == 5
         train.set_epoch(0)
@@ -310,7 +310,7 @@ def test_keeping_batches():
         assert bool(first.valid.all()) and (first.num_valid, first.epoch, first.step) == (16, 0, 0)
         for kept, again in zip(everything, train):
             assert torch.equal(kept[0], again[0]) and kept.indices.tolist() == again.indices.tolist()
-    with penstock.DataLoader(JOB, "train", batch_size=8, trainer__timeout_s=1, trainer__hold=2) as train:
+    with penstock.DataLoader(JOB, split="train", batch_size=8, trainer__timeout_s=1, trainer__hold=2) as train:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             problem = raises(penstock.UsageError, lambda: list(train), "holds all batches of split 'train'", "copy=True")
@@ -320,7 +320,7 @@ def test_keeping_batches():
 
 
 def test_warning_made_an_error_loses_no_batch():
-    with penstock.DataLoader(JOB, "train", trainer__hold=1) as train:
+    with penstock.DataLoader(JOB, split="train", trainer__hold=1) as train:
         plain = indices_of(train)
         train.set_epoch(0)
         steps, held = iter(train), []
@@ -336,7 +336,7 @@ def test_warning_made_an_error_loses_no_batch():
 
 
 def test_stats_show_and_tqdm():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         assert "No batch" in train.stats()["bottleneck"]
         for batch in train:
             pass
@@ -368,7 +368,7 @@ def test_stats_show_and_tqdm():
         return
     import io
     out = io.StringIO()
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         bar = tqdm(train, file=out)
         assert bar.total == 5 and sum(1 for _ in bar) == 5 and "5/5" in out.getvalue()
 
@@ -387,8 +387,8 @@ def check_grid(grid, pictures, titles=None):
 
 def test_stats_are_each_loaders_own():
     # Three loaders of one process, two of them of one split: one receiver and one loader, and books of their own.
-    with penstock.DataLoader(JOB, "train") as one, penstock.DataLoader(JOB, "train") as two, \
-            penstock.DataLoader(JOB, "val") as val:
+    with penstock.DataLoader(JOB, split="train") as one, penstock.DataLoader(JOB, split="train") as two, \
+            penstock.DataLoader(JOB, split="val") as val:
         assert one.stats()["images"] == one.stats()["batches"] == 0 and one.stats()["pixel_hash"] == "0" * 32
         list(map(len, one))
         alone = one.stats()
@@ -413,7 +413,7 @@ def test_stats_are_each_loaders_own():
         list(map(len, two))
         assert two.stats()["ranges"][-1]["pixel_hash"] == first["pixel_hash"]
         assert len(two.stats()["ranges"]) == 2 and two.stats()["images"] == 112
-    with penstock.DataLoader(JOB, "train") as again:  # another one begins at nothing
+    with penstock.DataLoader(JOB, split="train") as again:  # another one begins at nothing
         assert again.stats()["images"] == 0
 
 
@@ -440,11 +440,11 @@ def test_two_lists_built_in_python():
     with penstock.DataLoader(data, transform=first, cpu_fraction="auto", batch_size=80, seed=3,
                              loader__executor="auto") as shared:
         assert torch.equal(next(iter(shared))[0], firsts[0])
-    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction="all"), '"auto"')
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, split="train", cpu_fraction="all"), '"auto"')
     raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, gpu_transform=second), "cpu_fraction")
     raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, cpu_fraction=0.4), "gpu_pipeline")
-    raises(penstock.ConfigError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction=0.4), "loader.cpu_fraction")
-    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", gpu_transform=second),
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(JOB, split="train", cpu_fraction=0.4), "loader.cpu_fraction")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, split="train", gpu_transform=second),
            "splits.NAME.gpu_pipeline")
     raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, gpu_transform=T.CenterCrop(32),
                                                              cpu_fraction=0.4), "ToDtype")
@@ -462,12 +462,12 @@ def test_the_folder_above_the_splits_is_doubted():
 
 def test_wrong_arguments_are_named():
     raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, split=3), "a split has a name")
-    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", overrides=5), "no list of texts")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, split="train", overrides=5), "no list of texts")
     raises(penstock.UsageError, lambda: T.Compose(T.CenterCrop(3)), "a list of transforms")
     raises(penstock.UsageError, lambda: penstock.Preprocessor(JOB, "val", threads=1.5), "no integer")
     raises(penstock.UsageError, lambda: penstock.Preprocessor(JOB, "val", threads=10**9), "1 to 1024")
     raises(penstock.UsageError, lambda: penstock.WebDataset(["a.tar", "b.tar"]), "is no path")
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         raises(penstock.UsageError, lambda: train.state_dict(consumed=1.5), "no integer")
     raises(penstock.UsageError, lambda: penstock.DataLoader(penstock.ImageFolder(""), transform=T.CenterCrop(8)), "is empty")
     with penstock.DataLoader(penstock.ImageFolder(TRAIN.encode()), transform=T.CenterCrop(8)) as loader:
@@ -493,7 +493,7 @@ def test_names_of_classes_may_be_any_bytes():
 
 def test_show_gives_back_the_pixels():
     from PIL import Image
-    with penstock.DataLoader(JOB, "train", dtype="uint8") as raw, penstock.DataLoader(JOB, "train") as finished:
+    with penstock.DataLoader(JOB, split="train", dtype="uint8") as raw, penstock.DataLoader(JOB, split="train") as finished:
         (pixels, _), (floats, _) = next(iter(raw)), next(iter(finished))
     from penstock.show import _pillow_grid, _to_uint8
     wanted = pixels.numpy().transpose(0, 2, 3, 1)

@@ -106,7 +106,7 @@ def test_a_loaders_attributes():
 def test_a_jobs_data_set():
     with tempfile.TemporaryDirectory(dir=WORK) as work:
         job = write_job(work, PHOTOS, trainers=1)
-        with penstock.DataLoader(job, "train") as train:
+        with penstock.DataLoader(job, split="train") as train:
             data = train.dataset
             assert data is train.dataset and len(data) == train.dataset_size == len(folder())
             assert data.classes == train.classes == folder().classes and data.targets == folder().targets

@@ -15,13 +15,13 @@ from simulated_cuda import Cuda, gone_too_early
 
 
 def plain(**more):
-    with penstock.DataLoader(JOB, "train", copy=True, batch_size=8, **more) as train:
+    with penstock.DataLoader(JOB, split="train", copy=True, batch_size=8, **more) as train:
         return [(batch[0], batch[1], batch.indices) for batch in train]
 
 
 def test_a_batch_goes_back_behind_its_copy():
     wanted = plain()
-    with Cuda() as cuda, penstock.DataLoader(JOB, "train", device="cuda:0", batch_size=8) as train:
+    with Cuda() as cuda, penstock.DataLoader(JOB, split="train", device="cuda:0", batch_size=8) as train:
         steps, got = iter(train), []
         for batch in steps:
             images, labels = batch
@@ -44,8 +44,8 @@ def test_a_batch_goes_back_behind_its_copy():
 def test_close_del_and_break_wait_for_the_copy():
     with Cuda() as cuda:
         for how in ("close", "del", "break"):
-            train = penstock.DataLoader(JOB, "train", device="cuda:0")
-            wanted, steps = next(iter(penstock.DataLoader(JOB, "train", copy=True)))[0], iter(train)
+            train = penstock.DataLoader(JOB, split="train", device="cuda:0")
+            wanted, steps = next(iter(penstock.DataLoader(JOB, split="train", copy=True)))[0], iter(train)
             images, _ = next(steps)
             assert cuda.alive()
             if how == "close":
@@ -64,7 +64,7 @@ def test_close_del_and_break_wait_for_the_copy():
 
 def test_a_pass_may_end_anywhere():
     """As where the garbage collector finds one while another one's batch is being copied."""
-    with Cuda(), penstock.DataLoader(JOB, "train", device="cuda:0") as train:
+    with Cuda(), penstock.DataLoader(JOB, split="train", device="cuda:0") as train:
         left = iter(train)
         next(left)
         cycle = [left]
@@ -81,19 +81,19 @@ def test_a_pass_may_end_anywhere():
 
 
 def test_the_watch_sees_a_batch_that_goes_too_early():
-    assert gone_too_early(lambda: penstock.DataLoader(JOB, "train", device="cuda:0")) == 5
+    assert gone_too_early(lambda: penstock.DataLoader(JOB, split="train", device="cuda:0")) == 5
 
 
 def test_page_locked_tensors():
     wanted = plain()
-    with Cuda() as cuda, penstock.DataLoader(JOB, "train", pin_memory=True, batch_size=8) as train:
+    with Cuda() as cuda, penstock.DataLoader(JOB, split="train", pin_memory=True, batch_size=8) as train:
         got = [(*batch, batch.indices) for batch in train]  # all of them: they are torch's memory, not batch buffers
         assert all(tensor.is_pinned() for batch in got for tensor in batch) and not cuda.alive()
     assert len(got) == len(wanted) > 5
     for one, other in zip(got, wanted):
         assert all(torch.equal(a, b) for a, b in zip(one, other))
     # With a device: through page-locked memory, so that the batch itself goes back at once.
-    with Cuda() as cuda, penstock.DataLoader(JOB, "train", pin_memory=True, device="cuda", batch_size=8) as train:
+    with Cuda() as cuda, penstock.DataLoader(JOB, split="train", pin_memory=True, device="cuda", batch_size=8) as train:
         got = []
         for images, labels in train:
             assert not cuda.alive()
@@ -104,18 +104,18 @@ def test_page_locked_tensors():
 
 def test_auto_takes_the_local_ranks_gpu():
     with Cuda(gpus=4) as cuda, mock.patch.dict(os.environ, LOCAL_RANK="6"):
-        with penstock.DataLoader(JOB, "train", device="auto") as train:
+        with penstock.DataLoader(JOB, split="train", device="auto") as train:
             next(iter(train))
         assert cuda.streams[0].device == torch.device("cuda:2")
-    with penstock.DataLoader(JOB, "train", device="auto") as train:  # no GPU: a view of the batch, not a copy
+    with penstock.DataLoader(JOB, split="train", device="auto") as train:  # no GPU: a view of the batch, not a copy
         images, _ = next(iter(train))
         assert images.device.type == "cpu" and not torch.cuda.is_available()
 
 
 def test_text_stays_text():
-    with Cuda(), penstock.DataLoader(tiny_job(), "train", device="cuda:0") as train:
+    with Cuda(), penstock.DataLoader(tiny_job(), split="train", device="cuda:0") as train:
         tensors = train._tensors
-        with penstock.DataLoader(tiny_job(), "train") as other:
+        with penstock.DataLoader(tiny_job(), split="train") as other:
             batch = next(iter(other))
             out = tensors.of([["a", "b"], batch._native["label"], [b"c"]])
         tensors.settle()
@@ -150,11 +150,11 @@ def test_wrap_and_preprocessor_do_the_same():
 
 def test_a_device_that_torch_does_not_know():
     for device in ("tpu", 1.5):
-        raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", device=device), f"device={device!r}", "auto")
+        raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, split="train", device=device), f"device={device!r}", "auto")
 
 
 def test_a_gpu_that_is_not_there():
-    for make in (lambda **more: penstock.DataLoader(JOB, "train", **more),
+    for make in (lambda **more: penstock.DataLoader(JOB, split="train", **more),
                  lambda **more: penstock.Preprocessor(JOB, "val", **more),
                  lambda **more: penstock.wrap([], JOB, split="val", **more)):
         raises(penstock.UsageError, lambda: make(device="cuda:0"), "cuda:0", "sees no CUDA device", 'device="auto"')

@@ -85,7 +85,7 @@ def test_bytes_as_they_are_need_no_finishing():
 
 def test_a_batch_goes_back_behind_the_gpu():
     wanted, _ = iterations(job=JOB, split="train", copy=True)
-    with Cuda() as cuda, penstock.DataLoader(JOB, "train", device="cuda:0") as train:
+    with Cuda() as cuda, penstock.DataLoader(JOB, split="train", device="cuda:0") as train:
         got = []
         for batch in train:
             images, labels = batch
@@ -105,12 +105,12 @@ def test_a_batch_goes_back_behind_the_gpu():
 
 
 def test_the_watch_sees_a_batch_that_goes_too_early():
-    assert gone_too_early(lambda: penstock.DataLoader(JOB, "train", device="cuda:0")) == 5
+    assert gone_too_early(lambda: penstock.DataLoader(JOB, split="train", device="cuda:0")) == 5
 
 
 def test_through_page_locked_memory():
     wanted, _ = iterations(job=JOB, split="train", copy=True)
-    with Cuda() as cuda, penstock.DataLoader(JOB, "train", device="cuda:0", pin_memory=True) as train:
+    with Cuda() as cuda, penstock.DataLoader(JOB, split="train", device="cuda:0", pin_memory=True) as train:
         got = []
         for images, labels in train:
             assert not cuda.alive()
@@ -244,7 +244,7 @@ def test_a_gpu_that_fails_before_it_has_a_batch():
 
 def test_a_gpu_that_fails_with_a_batch_is_an_error_by_name():
     """Its images were given already, and nobody knows what stands in them."""
-    with Cuda(), penstock.DataLoader(JOB, "train", device="cuda:0") as train:
+    with Cuda(), penstock.DataLoader(JOB, split="train", device="cuda:0") as train:
         steps = iter(train)
         next(steps)
         gpu = train._tensors._images._gpu
@@ -259,7 +259,7 @@ def test_a_gpu_that_fails_with_a_batch_is_an_error_by_name():
 def test_what_a_gpu_that_hangs_may_still_read_stays():
     """A batch is interrupted between two of its fields, and the GPU does not end the first: nobody waits for ever."""
     with Cuda() as cuda:
-        train = penstock.DataLoader(JOB, "train", device="cuda:0")
+        train = penstock.DataLoader(JOB, split="train", device="cuda:0")
         steps = iter(train)
         next(steps)
         tensors = train._tensors
@@ -288,7 +288,7 @@ def test_what_a_gpu_that_hangs_may_still_read_stays():
 
 def test_memory_goes_back_with_the_loader():
     with Cuda():
-        train = penstock.DataLoader(JOB, "train", device="cuda:0")
+        train = penstock.DataLoader(JOB, split="train", device="cuda:0")
         next(iter(train))
         images = train._tensors._images
         assert images._gpu is not None and images.figures()["uploaded_bytes"] == 16 * 3 * 64 * 64
@@ -299,21 +299,21 @@ def test_memory_goes_back_with_the_loader():
 def test_moving_a_loader():
     with Cuda(gpus=2) as cuda:
         wanted, _ = iterations(job=JOB, split="train", copy=True)
-        with penstock.DataLoader(JOB, "train", device="cuda:0") as train:
+        with penstock.DataLoader(JOB, split="train", device="cuda:0") as train:
             raises(penstock.UsageError, lambda: train._move_to("meta"), "cuda:0", "meta")
             train._move_to("cuda:1")  # still raw, and finished there
             got = [list(batch) for batch in train]
             train._tensors.settle()
             assert train.stats()["device"]["name"] == "cuda:1" and cuda.finished == len(got) == len(wanted)
             assert all(torch.equal(a[0], b[0]) for a, b in zip(got, wanted))
-        with penstock.DataLoader(JOB, "train") as train:
+        with penstock.DataLoader(JOB, split="train") as train:
             train._move_to("cuda:1")  # nothing had begun: it is opened once more, raw
             got = [list(batch) for batch in train]
             train._tensors.settle()
             figures = train.stats()["device"]
             assert figures["finishing"] == "gpu" and figures["images"] == train.stats()["images"] > 0
             assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in zip(got, wanted))
-        with penstock.DataLoader(JOB, "train") as train:
+        with penstock.DataLoader(JOB, split="train") as train:
             steps = iter(train)
             first = [one.clone() for one in next(steps)]
             train._move_to("cuda:1")
@@ -335,7 +335,7 @@ from photos import digest
 from simulated_cuda import Cuda
 job, folder, _, device = sys.argv[1:]
 out = []
-with Cuda() as cuda, penstock.DataLoader(job, "train", device=device or None, channels_last=True) as train:
+with Cuda() as cuda, penstock.DataLoader(job, split="train", device=device or None, channels_last=True) as train:
     for images, labels in train:
         if device:
             train._tensors.settle()

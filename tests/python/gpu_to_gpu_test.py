@@ -177,7 +177,7 @@ def kill_a_loader():
 
 
 out, batches = [], 0
-with Cuda() as cuda, penstock.DataLoader(job, "train", device="cuda:0") as train:
+with Cuda() as cuda, penstock.DataLoader(job, split="train", device="cuda:0") as train:
     for _ in range(int(epochs)):
         for images, labels in train:
             train._tensors.settle()

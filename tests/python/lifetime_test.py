@@ -30,7 +30,7 @@ def test_kept_tensors_outlive_the_loader():
     kept = []
     for output in ("torch", "numpy"):
         for how in ("close", "del", "kept iterator"):
-            loader = penstock.DataLoader(JOB, "train", output=output)
+            loader = penstock.DataLoader(JOB, split="train", output=output)
             steps = iter(loader)
             images, labels = next(steps)
             valid = next(steps).valid
@@ -42,7 +42,7 @@ def test_kept_tensors_outlive_the_loader():
             del loader
             gc.collect()
     # Others use memory meanwhile.
-    with penstock.DataLoader(JOB, "train", batch_size=7) as other:
+    with penstock.DataLoader(JOB, split="train", batch_size=7) as other:
         for images, _ in other:
             images.fill_(1.0)
     for images, before, labels, labels_before, valid in kept:
@@ -54,7 +54,7 @@ def test_kept_tensors_outlive_the_loader():
 
 
 def test_a_view_keeps_the_batch():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         wanted = [digest(images[3, 1]) for images, _ in train]
         train.set_epoch(0)
         steps = iter(train)
@@ -70,7 +70,7 @@ def test_a_view_keeps_the_batch():
 
 
 def test_writing_in_place_changes_nobody_elses_batch():
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         plain = [digest(images) for images, _ in train]
         train.set_epoch(0)
         kept = []
@@ -122,7 +122,7 @@ def test_batches_dropped_in_other_threads():
 
 
 def test_dlpack_consumers():
-    with penstock.DataLoader(JOB, "train") as loader:
+    with penstock.DataLoader(JOB, split="train") as loader:
         array = array_of(loader)
         assert array.__dlpack_device__() == (1, 0)
         assert array.shape == (16, 3, 64, 64) and array.nbytes == 16 * 3 * 64 * 64 * 4 and array.dtype == "float32"
@@ -145,7 +145,7 @@ def capsule_name(capsule):
 
 
 def test_dlpack_arguments():
-    with penstock.DataLoader(JOB, "train") as loader:
+    with penstock.DataLoader(JOB, split="train") as loader:
         array = array_of(loader)
         for arguments, name in (({}, b"dltensor"), ({"max_version": None}, b"dltensor"), ({"max_version": (0, 8)}, b"dltensor"),
                                 ({"max_version": (1, 0)}, b"dltensor_versioned"),
@@ -172,7 +172,7 @@ def test_dlpack_arguments():
         assert torch.equal(copied, tensor) and copied.data_ptr() != tensor.data_ptr()
         copied.zero_()
         assert float(tensor.abs().sum()) > 0
-    with penstock.DataLoader(JOB, "train", channels_last=True) as loader:
+    with penstock.DataLoader(JOB, split="train", channels_last=True) as loader:
         array = array_of(loader)
         copied = torch.utils.dlpack.from_dlpack(array.__dlpack__(copy=True))
         assert copied.is_contiguous(memory_format=torch.channels_last)
@@ -197,7 +197,7 @@ def test_versioned_capsules_as_a_consumer_reads_them():
     rename = ctypes.pythonapi.PyCapsule_SetName
     rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
     used = b"used_dltensor_versioned"
-    with penstock.DataLoader(JOB, "train", dtype="bfloat16") as loader:
+    with penstock.DataLoader(JOB, split="train", dtype="bfloat16") as loader:
         array = array_of(loader)
         for copy, flags in ((None, 0), (False, 0), (True, 2)):
             capsule = array.__dlpack__(max_version=(1, 0), copy=copy)
@@ -214,7 +214,7 @@ def test_versioned_capsules_as_a_consumer_reads_them():
 
 
 def test_unused_capsules_give_the_batch_back():
-    with penstock.DataLoader(JOB, "train", trainer__hold=1, trainer__timeout_s=5) as loader:
+    with penstock.DataLoader(JOB, split="train", trainer__hold=1, trainer__timeout_s=5) as loader:
         for version in (None, (1, 0)):
             for _ in range(3):
                 for batch in loader:
@@ -226,7 +226,7 @@ def test_unused_capsules_give_the_batch_back():
 def test_non_blocking_copy_dropped_at_once():
     """On the CPU the copy is synchronous; the rule that makes it safe for CUDA is that batch buffers are not page-locked."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    with penstock.DataLoader(JOB, "train") as train:
+    with penstock.DataLoader(JOB, split="train") as train:
         plain = [digest(images) for images, _ in train]
         train.set_epoch(0)
         copies = []
@@ -239,7 +239,7 @@ def test_non_blocking_copy_dropped_at_once():
 
 
 def test_a_failed_next_holds_nothing():
-    with penstock.DataLoader(JOB, "train", dtype="bfloat16", output="numpy", trainer__timeout_s=3) as loader:
+    with penstock.DataLoader(JOB, split="train", dtype="bfloat16", output="numpy", trainer__timeout_s=3) as loader:
         for _ in range(8):
             raises(penstock.UsageError, lambda: next(iter(loader)), "bfloat16")
 
@@ -307,7 +307,7 @@ def test_thousands_of_batches_leak_nothing():
 
 
 def test_close_ends_another_threads_wait():
-    loader = penstock.DataLoader(JOB, "train", output="numpy", batch_size=4, trainer__hold=1, loader__prefetch=1)
+    loader = penstock.DataLoader(JOB, split="train", output="numpy", batch_size=4, trainer__hold=1, loader__prefetch=1)
     kept, said = [], []
 
     def take_all():  # and keep them: at last the next one is waited for
@@ -351,7 +351,7 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
                    pipeline=[{"CenterCrop": {"size": [10500, 32]}}])  # nearly all rows
     def drop(what):
         """Seconds that dropping it took, and the longest that another thread stood still meanwhile."""
-        loader = penstock.DataLoader(job, "train")
+        loader = penstock.DataLoader(job, split="train")
         steps = iter(loader)
         batch = next(steps)
         last = {"loader": lambda: loader, "iterator": lambda: steps, "batch": lambda: batch, "tensor": lambda: batch[0],
@@ -392,7 +392,7 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
 _AT_EXIT = """
 import sys, threading, gc
 import penstock
-loader = penstock.DataLoader({job!r}, "train", output={output!r})
+loader = penstock.DataLoader({job!r}, split="train", output={output!r})
 steps = iter(loader)
 kept = next(steps)
 {more}

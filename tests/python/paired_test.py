@@ -127,7 +127,7 @@ def test_only_images_are_finished():
 
 def test_resized_masks_are_pillows_nearest():
     size, crop = 48, 40
-    with penstock.DataLoader(penstock.PairedFolders(PAIRS["images"], masks=PAIRS["masks"]), "val", mode="eval",
+    with penstock.DataLoader(penstock.PairedFolders(PAIRS["images"], masks=PAIRS["masks"]), split="val", mode="eval",
                              batch_size=COUNT, transform=[T.Resize(size), T.CenterCrop((crop, 52))]) as loader:
         images, masks = next(iter(loader))
     for i in range(COUNT):
@@ -195,7 +195,7 @@ def test_real_pairs():
     dataset = penstock.PairedFolders(blurry, targets=sharp)
     names = sorted(os.path.relpath(os.path.join(top, name), blurry)
                    for top, _, files in os.walk(blurry) for name in files if name.endswith((".png", ".jpg", ".JPG", ".jpeg")))
-    with penstock.DataLoader(dataset, "val", mode="eval", batch_size=4, transform=[T.CenterCrop((120, 200))]) as loader:
+    with penstock.DataLoader(dataset, split="val", mode="eval", batch_size=4, transform=[T.CenterCrop((120, 200))]) as loader:
         seen = 0
         for images, targets in loader:
             for pair in zip(images, targets):

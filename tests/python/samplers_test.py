@@ -38,7 +38,7 @@ def generator(value):
 
 def loader(sampler=None, *overrides, split="train", **options):
     words = ["splits.train.tail=torch", "trainer.hold=16", *overrides]
-    return penstock.DataLoader(job, split, sampler=sampler, overrides=words, **options)
+    return penstock.DataLoader(job, split=split, sampler=sampler, overrides=words, **options)
 
 
 def file_sampler(key, name, more="shuffle: false"):
@@ -309,7 +309,7 @@ def test_batch_samplers_as_torch_has_them():
     for drop_last in (False, True):
         for kind in (torch_data, penstock):
             batches = kind.BatchSampler(torch_data.SubsetRandomSampler(plain) if kind is torch_data else plain, 5, drop_last)
-            with penstock.DataLoader(job, "train", batch_sampler=batches) as train:
+            with penstock.DataLoader(job, split="train", batch_sampler=batches) as train:
                 assert len(train) == len(batches) and train.batch_size == 5
                 assert train.num_samples == (15 if drop_last else 17)
                 seen = [[int(index) for index in batch.indices] for batch in train]
@@ -318,13 +318,13 @@ def test_batch_samplers_as_torch_has_them():
                 assert kind is torch_data or seen == list(batches)
     # torch's, over a sampler with epochs: what torch's own DataLoader gives.
     inner = penstock.DistributedSampler(COUNT, 2, 1, seed=3)
-    with penstock.DataLoader(job, "train", batch_sampler=torch_data.BatchSampler(inner, 8, False), num_replicas=2,
+    with penstock.DataLoader(job, split="train", batch_sampler=torch_data.BatchSampler(inner, 8, False), num_replicas=2,
                              rank=1) as train:
         for epoch in range(2):
             seen = [batch.indices.tolist() for batch in train]
             inner.set_epoch(epoch)
             assert seen == list(torch_data.BatchSampler(inner, 8, False))
-    with penstock.DataLoader(job, "train", batch_sampler=Buckets()) as train:
+    with penstock.DataLoader(job, split="train", batch_sampler=Buckets()) as train:
         assert len(train) == 4
         assert [batch.indices.tolist() for batch in train][-1] == [12]
         assert next(iter(train)).indices.tolist() == [1, 2, 3, 4]  # epoch 1
@@ -333,11 +333,11 @@ def test_batch_samplers_as_torch_has_them():
         assert [batch.indices.tolist() for batch in train][0] == [5, 6, 7, 8]
     for wrong, words in ((dict(batch_size=4), "excludes batch_size"), (dict(shuffle=True), "excludes"),
                          (dict(sampler=plain), "excludes"), (dict(drop_last=True), "drop_last")):
-        raises(penstock.UsageError, words, lambda: penstock.DataLoader(job, "train", batch_sampler=Buckets(), **wrong))
-    raises(penstock.UsageError, "no batch_size", lambda: penstock.DataLoader(job, "train", batch_sampler=[[1, 2]]))
+        raises(penstock.UsageError, words, lambda: penstock.DataLoader(job, split="train", batch_sampler=Buckets(), **wrong))
+    raises(penstock.UsageError, "no batch_size", lambda: penstock.DataLoader(job, split="train", batch_sampler=[[1, 2]]))
     for sizes, words in (((4, 2, 4), "a batch of 2 indices (number 1), and its batch_size is 4"),
                          ((4, 5), "a batch of 5 indices (number 1)"), ((4, 0), "a batch of 0 indices")):
-        with penstock.DataLoader(job, "train", batch_sampler=Buckets(sizes)) as train:
+        with penstock.DataLoader(job, split="train", batch_sampler=Buckets(sizes)) as train:
             raises(penstock.UsageError, words, lambda: iter(train))
 
 
@@ -361,7 +361,7 @@ class OfOneKind:
 
 
 def test_a_batch_sampler_may_drop_samples_of_its_own_accord():
-    with penstock.DataLoader(job, "train", batch_sampler=OfOneKind(range(14), 4)) as train:
+    with penstock.DataLoader(job, split="train", batch_sampler=OfOneKind(range(14), 4)) as train:
         assert len(train) == len(list(train)) == 2  # and a sampler of 14 would fill 4
         state = train.state_dict()
         train.load_state_dict(state)
@@ -376,7 +376,7 @@ def test_what_a_sampler_raises_is_its_own():
         def __iter__(self):
             return iter([None + 1])
 
-    with penstock.DataLoader(job, "train", sampler=Failing(), tail="torch") as train:
+    with penstock.DataLoader(job, split="train", sampler=Failing(), tail="torch") as train:
         raises(TypeError, "unsupported operand", lambda: iter(train))
 
 
@@ -387,7 +387,7 @@ def test_a_sampler_that_cannot_be_is_refused():
     raises(penstock.DatasetError, "index 80 at position 2 is outside", lambda: list(loader([1, 2, COUNT])))
     raises(penstock.DatasetError, "index -1 at position 0 is outside", lambda: list(loader([-1])))
     raises(penstock.ConfigError, "no batch is left", lambda: list(loader([1, 2], drop_last=True)))
-    raises(penstock.ConfigError, "own share", lambda: penstock.DataLoader(job, "train", sampler=[1]))  # tail: pad
+    raises(penstock.ConfigError, "own share", lambda: penstock.DataLoader(job, split="train", sampler=[1]))  # tail: pad
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ PROGRAM = """
 import os, sys, penstock
 rank = int(os.environ["RANK"])
 sampler = penstock.DistributedSampler(80, 2, rank, seed=3)
-with penstock.DataLoader(sys.argv[1], "train", sampler=sampler, overrides=["splits.train.tail=torch"]) as train:
+with penstock.DataLoader(sys.argv[1], split="train", sampler=sampler, overrides=["splits.train.tail=torch"]) as train:
     for _ in range(2):
         for images, labels in train: pass
 """
@@ -505,7 +505,7 @@ OTHER_COUNT = """
 import sys
 import penstock
 try:
-    penstock.DataLoader(sys.argv[1], "train", ranks_per_replica=2)
+    penstock.DataLoader(sys.argv[1], split="train", ranks_per_replica=2)
 except penstock.UsageError as problem:
     sys.exit(0 if "its receiver belongs to a job of 2" in str(problem) else str(problem))
 sys.exit("it opened")

@@ -29,7 +29,7 @@ class Environment:
 
 
 def opened(**more):
-    with penstock.DataLoader(JOB, "train", batch_size=4, output="numpy", **more) as loader:
+    with penstock.DataLoader(JOB, split="train", batch_size=4, output="numpy", **more) as loader:
         return loader.num_replicas, loader.rank, [batch.indices.tolist() for batch in loader]
 
 
@@ -99,7 +99,7 @@ elif how == "setenv":
     assert libc.setenv(b"PMIX_RANK", b"0", 1) == 0
 if how != "child":
     print("rank", libc.getenv(b"PMIX_RANK"))
-with penstock.DataLoader({job!r}, "train", batch_size=4, output="numpy") as loader:
+with penstock.DataLoader({job!r}, split="train", batch_size=4, output="numpy") as loader:
     print("opened", loader.num_replicas, loader.rank, sum(1 for _ in loader))
 if how == "MPI_Init":  # a worker that is started by it, with the same variables
     subprocess.run([sys.executable, __file__, "child"], check=True)
@@ -135,10 +135,10 @@ job, store, rank, out = sys.argv[1:]
 distributed.init_process_group("gloo", init_method="file://" + store, world_size=2, rank=int(rank))
 seen = {}
 for name, more in (("each", {}), ("same", {"ranks_per_replica": 2})):
-    with penstock.DataLoader(job, "train", batch_size=4, **more) as loader:
+    with penstock.DataLoader(job, split="train", batch_size=4, **more) as loader:
         seen[name] = [loader.num_replicas, loader.rank, [batch.indices.tolist() for batch in loader]]
     distributed.barrier()
-loader = penstock.DataLoader(job, "train", batch_size=4)
+loader = penstock.DataLoader(job, split="train", batch_size=4)
 total = torch.zeros(1, dtype=torch.int64)
 for images, labels in loader:  # as DDP does it: a collective in every step
     total += labels.sum()

@@ -185,7 +185,7 @@ def test_other_threads_go_on_while_next_waits():
 
 
 def test_fork():
-    with penstock.DataLoader(JOB, "train") as loader:
+    with penstock.DataLoader(JOB, split="train") as loader:
         plain = [batch.indices.tolist() for batch in loader]
         loader.set_epoch(0)
         steps = iter(loader)
@@ -262,14 +262,14 @@ def _use_parents(loader, results):
 def _make_own(results):
     try:
         torch.set_num_threads(1)
-        with penstock.DataLoader(JOB, "train", output="numpy") as own:
+        with penstock.DataLoader(JOB, split="train", output="numpy") as own:
             results.put([batch.indices.tolist() for batch in own])
     except Exception as problem:
         results.put(f"{type(problem).__name__}: {problem}")
 
 
 def test_multiprocessing():
-    with penstock.DataLoader(JOB, "train", output="numpy") as loader:
+    with penstock.DataLoader(JOB, split="train", output="numpy") as loader:
         plain = [batch.indices.tolist() for batch in loader]
         context = multiprocessing.get_context("fork")
         results = context.Queue()
@@ -298,7 +298,7 @@ class Numbers(torch.utils.data.Dataset):
 
 
 def test_torchs_workers_beside_it():
-    with penstock.DataLoader(JOB, "train") as loader:
+    with penstock.DataLoader(JOB, split="train") as loader:
         plain = [batch.indices.tolist() for batch in loader]
         for start in ("fork", "fork"):
             loader.set_epoch(0)

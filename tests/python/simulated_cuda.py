@@ -1,7 +1,7 @@
 """torch.cuda without a GPU, as far as penstock uses it: streams whose work happens when somebody waits for it.
 
     with Cuda(gpus=2) as cuda:               # replaces what penstock needs of torch
-        train = penstock.DataLoader(JOB, "train", device="cuda:0")
+        train = penstock.DataLoader(JOB, split="train", device="cuda:0")
 
 Copies read by address when they happen, so memory that went back too early would give other bytes; and every array that is
 taken of a batch is watched until it goes. Tensors "on the device" lie in memory of the host, filled with 7 at first. Images

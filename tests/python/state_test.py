@@ -45,7 +45,7 @@ LENGTH = 5
 
 
 def train(**more):
-    return penstock.DataLoader(JOB, "train", **more)
+    return penstock.DataLoader(JOB, split="train", **more)
 
 
 def key(batch):
@@ -272,7 +272,7 @@ def test_files_of_states():
 
 
 def test_several_loaders_and_passes():
-    with train() as one, train() as other, penstock.DataLoader(JOB, "val") as val:
+    with train() as one, train() as other, penstock.DataLoader(JOB, split="val") as val:
         a, b = iter(one), iter(other)
         next(a), next(a), next(b)
         assert one.state_dict()["batch"] == 2 and other.state_dict()["batch"] == 1

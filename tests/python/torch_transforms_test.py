@@ -49,7 +49,7 @@ def pictures():
 
 def ours(transform):
     """A tensor of the whole of VAL, made by a DataLoader that was given torchvision's objects."""
-    with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=26, transform=transform) as val:
+    with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=26, transform=transform) as val:
         return next(iter(val))[0].clone()
 
 
@@ -107,6 +107,31 @@ def unconditional(V):
         yield "RGB", (), {}, 0
         yield "Resize", (50,), {"interpolation": "bicubic"}, 0
         yield "Pad", (5,), {"fill": {Image.Image: 40, "others": 7}}, 0
+
+
+class Preset:
+    """As torchvision's training programs have them."""
+
+    def __init__(self, *steps):
+        self.steps = V1.Compose(steps)
+
+    def __call__(self, img):
+        return self.steps(img)
+
+
+class Brighter(Preset):
+    def __call__(self, img):
+        return self.steps(img) + 1
+
+
+def test_a_class_that_only_calls_its_transforms_is_looked_through():
+    steps = [V1.Resize(40), V1.CenterCrop(32), V1.ToTensor()]
+    assert translate(Preset(*steps)).steps == translate(V1.Compose(steps)).steps and not translate(Preset(*steps)).rest
+    made = Brighter(*steps)
+    assert translate(made).rest == [made] and "Brighter" in translate(made).why
+    hidden = Preset(*steps)
+    del hidden.steps  # nothing to look at: what it does is its own affair
+    assert translate(hidden).rest == [hidden]
 
 
 def test_objects_that_draw_nothing_give_torchvisions_pixels():

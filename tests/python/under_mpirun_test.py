@@ -19,8 +19,8 @@ _PROGRAM = """
 import json, os, sys
 import penstock
 job, folder = sys.argv[1:]
-train = penstock.DataLoader(job, "train")
-val = penstock.DataLoader(job, "val", output="numpy")
+train = penstock.DataLoader(job, split="train")
+val = penstock.DataLoader(job, split="val", output="numpy")
 out = {"place": [train.num_replicas, train.rank, train.embedded, repr(train)], "rank": os.environ["RANK"], "states": []}
 for epoch in range(2):
     for images, labels in train:
@@ -41,8 +41,8 @@ def embedded(job):
     """{split: hashes} of two replicas, each embedded, and the states of the first."""
     parts, states = [], []
     for rank in range(2):
-        with penstock.DataLoader(job, "train", num_replicas=2, rank=rank) as train, \
-                penstock.DataLoader(job, "val", num_replicas=2, rank=rank) as val:
+        with penstock.DataLoader(job, split="train", num_replicas=2, rank=rank) as train, \
+                penstock.DataLoader(job, split="val", num_replicas=2, rank=rank) as val:
             for _ in range(2):
                 for _ in train:
                     if rank == 0:

@@ -35,6 +35,7 @@ penstock::ParamValue param_of(const json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
   if (!value.empty() && value.front().is_object()) return transforms_of(value);
+  if (!value.empty() && value.front().is_string()) return value.get<std::vector<std::string>>();
   return value.get<std::vector<double>>();
 }
 

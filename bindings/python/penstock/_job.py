@@ -26,20 +26,6 @@ SPLIT_KEYS = {
 }
 
 
-# What torch's DataLoader calls otherwise, or has no need of here.
-_TORCH_WORDS = {
-    "num_workers": "loader__threads=N sets the threads that load",
-    "prefetch_factor": "loader__prefetch=N sets the batches made ahead",
-    "timeout": "trainer__timeout_s=N sets how long next() waits",
-    "persistent_workers": "leave it out: the loader's threads always stay",
-    "multiprocessing_context": "leave it out: nothing is forked",
-    "worker_init_fn": "leave it out: every draw follows from seed=N",
-    "generator": "leave it out: seed=N decides order and draws",
-    "pin_memory_device": "device=DEVICE copies batches there",
-    "collate_fn": "leave it out: batches come ready; batch=\"dict\" with keys={...} renames fields",
-}
-
-
 def state_text(state: Any, where: str) -> str:
     """What a checkpoint kept, as the library reads it."""
     if not isinstance(state, Mapping):
@@ -100,12 +86,10 @@ def check_keywords(more: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in more:
         if name in TOP_KEYS or "__" in name.strip("_"):
             continue
-        hint = _TORCH_WORDS.get(name)
-        if hint is None:
-            squeezed = {one.replace("_", ""): one for one in known}
-            close = difflib.get_close_matches(name.replace("_", "").lower(), squeezed, n=1)
-            hint = f"did you mean {squeezed[close[0]]!r}?" if close else \
-                "keys of the job go as words joined by two underscores, as in loader__threads=4"
+        squeezed = {one.replace("_", ""): one for one in known}
+        close = difflib.get_close_matches(name.replace("_", "").lower(), squeezed, n=1)
+        hint = f"did you mean {squeezed[close[0]]!r}?" if close else \
+            "keys of the job go as words joined by two underscores, as in loader__threads=4"
         raise UsageError(f"DataLoader has no parameter {name!r}", hint)
 
 

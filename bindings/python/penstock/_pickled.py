@@ -40,8 +40,11 @@ def import_path():
     return ":".join(dict.fromkeys(os.path.abspath(folder or ".") for folder in sys.path if ":" not in folder))
 
 
-def dataset_spec(obj):
+def dataset_spec(obj, kept=None, title=None):
     """The `dataset:` section of a split for `obj`, any object with `__len__` and `__getitem__`: a dict of texts.
+
+    `kept`: a list. A pickle that is too large for a job's text then stays in this process's memory, which its own workers
+    read, and what holds it is appended; it has to live as long as the loader. `title`: for messages, in place of the class.
 
     Raises UnpicklableDataset (a TypeError) where it cannot be pickled, does not survive it, or is too large; TypeError
     where it is no dataset.
@@ -53,19 +56,23 @@ def dataset_spec(obj):
         raise UnpicklableDataset(
             f"the program makes its DataLoader at its top level, and that runs in every worker, because {type(obj).__name__} "
             'is defined there: put what the program does under if __name__ == "__main__":, or move the class into a module')
-    in_main = type(obj).__module__ == "__main__"
+    given = getattr(obj, "dataset", obj) if title else obj
+    in_main = type(given).__module__ == "__main__"
     data, by_value = _dumps(obj)
     size = len(data)
-    if size >= COMPRESS_FROM:
+    if size >= COMPRESS_FROM and (kept is None or size <= MAX_BYTES):
         data = zlib.compress(data)
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES and kept is not None:
+        text = _in_memory(data, kept)
+    elif len(data) > MAX_BYTES:
         raise UnpicklableDataset(
             f"{type(obj).__name__} is {size:,} bytes when pickled, {len(data):,} compressed, and at most {MAX_BYTES:,} "
             "travel with a job: keep "
             "its index in a file that __init__ or the first __getitem__ reads, or name a factory that workers call "
             "(dataset={'python': 'module:function', 'args': {...}})")
-    spec = {"pickle": base64.b64encode(data).decode("ascii"),
-            "path": import_path()}
+    else:
+        text = base64.b64encode(data).decode("ascii")
+    spec = {"pickle": text, "path": import_path()}
     main = getattr(sys.modules["__main__"], "__file__", None)
     if in_main and not by_value:
         if main is None or not os.path.exists(main):
@@ -76,6 +83,22 @@ def dataset_spec(obj):
         spec["main"] = json.dumps({"file": os.path.abspath(main), "module": named.name if named else "",
                                    "arguments": sys.argv[1:]})
     return spec
+
+
+def copy_of(obj):
+    """What a worker process will have of it. Raises as dataset_spec() does."""
+    import pickle
+    return pickle.loads(_dumps(obj)[0])
+
+
+def _in_memory(data, kept):
+    """What stands in the place of a large pickle: the name of its contents, under which workers find it (_worker.py)."""
+    import hashlib
+
+    from ._memory_file import MemoryFile
+    name = "penstock-" + hashlib.blake2b(data, digest_size=16).hexdigest()
+    kept.append(MemoryFile(name, data))
+    return f"memory:{name}"
 
 
 def _dumps(obj):

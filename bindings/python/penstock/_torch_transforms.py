@@ -111,6 +111,9 @@ def translate(transform: Any) -> Translated:
         return Translated([], [], "", [])
     steps = list(flattened(transform))
     for step in steps:
+        if isinstance(step, type) and step.__module__ == "penstock.transforms":
+            raise UsageError(f"{step.__name__} is a class; a pipeline has transforms made of it",
+                             f"write {step.__name__}(), with its parameters")
         if not hasattr(step, "to_spec") and not callable(step):
             raise UsageError(f"{step!r} is no transform", "use transforms of penstock's or torchvision's, or a function")
     if all(hasattr(step, "to_spec") for step in steps):  # in the program's order, whose mistakes the library names

@@ -1,7 +1,8 @@
 """A worker process: makes samples of a dataset, and runs transforms, that are written in Python.
 
-Loader ranks (and the embedded loader) start it as `python _worker.py SOCKET LIFELINE`, two descriptor numbers, and talk
-to it over the socket; nobody else runs it. Needs the standard library alone, and NumPy where arrays appear. The C++ side
+Loader ranks (and the embedded loader) start it as `python _worker.py NUMBER SOCKET LIFELINE`, its own number and those of two
+descriptors, and talk to it over the socket; nobody else runs it. With num_workers=0 a thread of the program does the same
+(`penstock._here`). Needs the standard library alone, and NumPy where arrays appear. The C++ side
 is runtime/datasets/python_workers.h, which has the protocol.
 
 What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
@@ -56,6 +57,9 @@ PICTURE = struct.Struct("<HHII")    # number of the function, position in the pi
 PHILOX_KEY = 0x70656E73746F636B
 DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")
 VARYING = ("text", "bytes")
+HERE = "here:"                      # in the place of a pickle: before the name of a data set of this process (_here.py),
+OWN = "own:"                        # before a pickle of _own_samples.py, which no state is compared by,
+IN_MEMORY = "memory:"               # before the name of what the parent keeps (_memory_file.py)
 LONGEST_REASON = 4096               # bytes
 LEARN_FROM = 10                     # the fields are those of the first good sample among so many
 
@@ -83,6 +87,21 @@ def close_others(keep):
                 os.close(int(name))
             except OSError:
                 pass
+
+
+def from_parent(name):
+    """Bytes that the process which started this one keeps in memory under that name (_memory_file.py)."""
+    folder = f"/proc/{os.getppid()}/fd"
+    for one in os.listdir(folder):
+        path = os.path.join(folder, one)
+        try:
+            if os.readlink(path).partition(" ")[0] == f"/memfd:{name}":
+                with open(path, "rb") as file:
+                    return file.read()
+        except OSError:
+            continue  # closed meanwhile
+    raise Refused("the program that made the data set keeps it in its memory, because it is large, and this loader is no child "
+                  "of that program: name a factory that workers call, dataset={'python': 'module:function', 'args': {...}}")
 
 
 def resolve(name):
@@ -128,6 +147,27 @@ def why(error):
     if frames and not isinstance(error, Refused):
         text += f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
     return " ".join(text.split()) or type(error).__name__
+
+
+def seed_of(key):
+    """64 bits that follow from those bytes."""
+    from hashlib import blake2b
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+
+
+def imported_generators():
+    return {name for name in ("numpy", "torch") if name in sys.modules}
+
+
+def seed_generators(drawn):
+    """Seeds the global generators of random, and of NumPy and torch where imported; the names of these."""
+    generators = imported_generators()
+    random.seed(drawn)
+    if "numpy" in generators:
+        sys.modules["numpy"].random.seed(drawn & 0xFFFFFFFF)
+    if "torch" in generators:
+        sys.modules["torch"].manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
+    return generators
 
 
 def as_reply(text):
@@ -207,8 +247,9 @@ def as_fields(item):
 
 
 class Worker:
-    def __init__(self, connection):
+    def __init__(self, connection, number):
         self.connection = connection
+        self.number = number
         self.dataset = None
         self.fields = None      # [[name, dtype, shape], ...]
         self.labelled = True
@@ -222,11 +263,11 @@ class Worker:
             run_main(config["main"])
         name = ""
         if config["pickle"]:
-            data = base64.b64decode(config["pickle"])
-            if not data.startswith(b"\x80"):  # no pickle of protocol 2 or later, so a compressed one
-                data = zlib.decompress(data)
-            self.dataset = pickle.loads(data)  # of this job: _pickled.py
-            name = type(self.dataset).__name__
+            self.dataset = self.given(config["pickle"])
+            name = getattr(self.dataset, "name", None) if hasattr(self.dataset, "start_worker") else None
+            name = name or type(self.dataset).__name__
+            if hasattr(self.dataset, "start_worker") and not config["pickle"].startswith(HERE):  # _own_samples.py
+                self.dataset.start_worker(self.number, config["workers"])
         elif config["python"]:
             made = resolve(config["python"])
             self.dataset = made(**config["args"]) if callable(made) else made
@@ -258,6 +299,14 @@ class Worker:
         answer["fields"], answer["labelled"] = self.fields, self.labelled
         return json.dumps(answer).encode()
 
+    def given(self, text):
+        """The object of `dataset.pickle`, which a program of this job made (_pickled.py)."""
+        text = text[len(OWN):] if text.startswith(OWN) else text
+        data = from_parent(text[len(IN_MEMORY):]) if text.startswith(IN_MEMORY) else base64.b64decode(text)
+        if not data.startswith(b"\x80"):  # no pickle of protocol 2 or later, so a compressed one
+            data = zlib.decompress(data)
+        return pickle.loads(data)
+
     def learn_fields(self, size):
         first = None
         for index in range(min(size, LEARN_FROM)):
@@ -273,18 +322,12 @@ class Worker:
         return [], True
 
     def item(self, index, seed, epoch, occurrence):
-        from hashlib import blake2b
-        drawn = int.from_bytes(blake2b(KEY.pack(index, seed, epoch, occurrence), digest_size=8).digest(), "little")
+        drawn = seed_of(KEY.pack(index, seed, epoch, occurrence))
         while True:
-            generators = {name for name in ("numpy", "torch") if name in sys.modules}
-            random.seed(drawn)
-            if "numpy" in generators:
-                sys.modules["numpy"].random.seed(drawn & 0xFFFFFFFF)
-            if "torch" in generators:
-                sys.modules["torch"].manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
-            made = self.dataset[index]
+            generators = seed_generators(drawn)
+            made = self.dataset.item(index, seed, epoch, occurrence) if hasattr(self.dataset, "start_worker") else self.dataset[index]
             # One that the dataset imported just now was not seeded: the sample is made once more, as any later worker will.
-            if generators == {name for name in ("numpy", "torch") if name in sys.modules}:
+            if generators == imported_generators():
                 return made
 
     def load(self, body):
@@ -326,8 +369,16 @@ class Worker:
             done += got
         return data
 
+    def answer(self, kind, body):
+        """(status, bytes)"""
+        try:
+            return GOOD, {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}[kind](body)
+        except Exception as error:
+            return ENVIRONMENT if about_the_machine(error) else BAD, as_reply(why(error))
+        except SystemExit as error:
+            return BAD, as_reply(f"SystemExit: {error}")
+
     def serve(self):
-        kinds = {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}
         while True:
             head = self.receive(REQUEST.size)
             if head is None:
@@ -336,12 +387,7 @@ class Worker:
             body = self.receive(size)
             if body is None:
                 return
-            try:
-                status, answer = GOOD, kinds[kind](body)
-            except Exception as error:
-                status, answer = ENVIRONMENT if about_the_machine(error) else BAD, as_reply(why(error))
-            except SystemExit as error:
-                status, answer = BAD, as_reply(f"SystemExit: {error}")
+            status, answer = self.answer(kind, body)
             sys.stdout.flush()
             sys.stderr.flush()
             self.connection.sendall(REPLY.pack(len(answer), status))
@@ -349,7 +395,7 @@ class Worker:
 
 
 def main():
-    connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    number, connection, lifeline = map(int, sys.argv[1:4])
     die_with(lifeline)
     close_others((connection, lifeline))
     # Run as a file, Python looks for modules beside this one first: penstock's own parts are no top-level modules.
@@ -360,7 +406,7 @@ def main():
     import faulthandler
     faulthandler.enable()  # a crash leaves a traceback among the last lines
     try:
-        Worker(socket.socket(fileno=connection)).serve()
+        Worker(socket.socket(fileno=connection), number).serve()
     except (BrokenPipeError, ConnectionResetError):
         pass  # the loader has gone
 

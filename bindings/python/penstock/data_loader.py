@@ -16,15 +16,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import operator
 import os
-import sys
 import warnings
 import weakref
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from . import _job, _penstock
+from . import _given, _here, _job, _penstock, _torch_datasets, _torch_words, _worker
 from ._place import of_distributed, place
-from ._program_order import Flattened, ProgramOrder
+from ._program_order import ProgramOrder, send_epoch
 from ._tensors import made_as
 from .batch import DictBatch, Facts, TupleBatch
 from .errors import ConfigError, UsageError
@@ -34,6 +34,15 @@ __all__ = ["DataLoader"]
 _NOTHING_YET = {"images": 0, "batches": 0, "order_hash": "0" * 32, "pixel_hash": "0" * 32, "ranges": [],
                 "bad_samples": [], "substituted": 0, "padding": 0}
 _FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's order
+_NOBODY = contextlib.nullcontext()
+
+
+class _Unsaid:
+    def __repr__(self) -> str:
+        return "1, or the job's"
+
+
+_UNSAID = _Unsaid()
 
 
 def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: Optional[int]):
@@ -54,18 +63,63 @@ def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: 
 class DataLoader:
     """An iterable over the batches of one split; each `iter()` is one iteration over an epoch.
 
+    The parameters up to `in_order` are those of torch's DataLoader, in its order and with its meaning.
+
     Parameters
     ----------
-    job
-        A job file's path; or a job as a dict; or a dataset, with `transform` and the keywords below saying the rest:
-        `penstock.ImageFolder(root)`, or an object of your own with `__len__` and `__getitem__`, which worker processes
-        of the loaders run (what it may return: `penstock._worker`).
+    dataset
+        A job file's path; or a job as a dict; or a data set, with `transform` and the keywords below saying the rest:
+        `penstock.ImageFolder(root)`, one of torchvision's or torch's, or an object of your own with `__len__` and `__getitem__`.
+        torchvision's ImageFolder, DatasetFolder, CIFAR10, CIFAR100, MNIST and its kin, Subset and ConcatDataset of them are read
+        by the loaders themselves, with their own `transform` where every step of it can be translated
+        (`penstock.describe_transforms` says which). Any other data set runs in Python: with a `transform` it gives pictures for
+        it (what it may return: `penstock._worker`), without one its samples are taken as they are, tensors, numbers, texts,
+        tuples and dicts of them, as torch's DataLoader takes them. An IterableDataset is refused.
+    batch_size
+        Samples of a batch; 1 for a data set, for a job what the job says. None with a data set, torch's way of asking for samples
+        without batches, is refused.
+    shuffle, drop_last
+        Keys of the split (job file: `sampler.shuffle`, `drop_last`).
+    sampler
+        Any iterable of indices: evaluated at the start of each iteration, after its set_epoch(epoch) where it has one, and
+        taken as this rank's share. Excludes `shuffle`. For the hashes its i-th index stands at position
+        i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the same on all ranks. Exactly
+        torch's DistributedSampler, RandomSampler or SequentialSampler over a torch data set only tells the loader what to do:
+        the order is then the library's, the same as DistributedSampler's, and can be resumed with other numbers of ranks.
+    batch_sampler
+        Any iterable of lists of indices, such as penstock.BatchSampler or torch's. Its attribute `batch_size` says how many
+        each has; the last one may have fewer, no other. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`, and
+        stands for what the job says of them and of `tail`; otherwise as `sampler`.
+    num_workers
+        Threads that load, for a loader in this process. Where samples are made in Python: worker processes, and 0 (the default)
+        makes them in this process, where a debugger can stop; nothing is pickled then.
+    collate_fn
+        Called in this process with a list of the batch's samples, views of its memory: `(image, label, …)` of a job or a data
+        set that loaders read, else what the data set returned. What it returns is the batch. The generators of random, NumPy and
+        torch are seeded for it from (seed, epoch, step, rank), and put back.
+    pin_memory
+        Give tensors in page-locked memory that torch allocated; without a CUDA device a RuntimeWarning, as torch's own
+        DataLoader gives. The loader's own memory is never registered with CUDA: a non_blocking copy out of memory that is
+        dropped at once would race.
+    timeout
+        Seconds that next() waits; 0: trainer.timeout_s of the job.
+    worker_init_fn
+        Called with its number in each worker process, where samples are made in Python; torch's get_worker_info() answers there.
+    generator
+        A torch.Generator: its initial_seed() is the seed. Without one, and without `seed`, a torch data set has
+        torch.initial_seed(), which torch.manual_seed sets.
+    prefetch_factor
+        Batches made ahead for each of `num_workers`.
+    persistent_workers, in_order
+        Always so here.
+    multiprocessing_context, pin_memory_device
+        Have no meaning here, which a RuntimeWarning says.
     split
         Which of the job's splits. May be left out where there is one only.
-    batch_size, shuffle, drop_last, tail, mode
-        Keys of the split (job file: `batch_size`, `sampler.shuffle`, `drop_last`, `tail`, `mode`).
+    tail, mode
+        Keys of the split (job file: `tail`, `mode`). Of a torch data set `tail` is "torch" and `mode` "train".
     transform
-        For a dataset: a `penstock.transforms.Compose`, one transform, or a list of them.
+        For a data set: a `penstock.transforms.Compose`, torchvision's (v1 or v2), one transform, or a list of them.
     gpu_transform, cpu_fraction
         A second list for a dataset, and the share (0 to 1) of the samples that `transform` makes: keys of the split
         (job file: `gpu_pipeline`, `cpu_fraction`). Which list a sample gets follows from seed, epoch and index, not from
@@ -87,10 +141,6 @@ class DataLoader:
         Memory format of images; their shape stays [n, 3, height, width].
     copy
         Give tensors memory of their own (one copy more), so that any number of batches may be kept.
-    pin_memory
-        Give tensors in page-locked memory that torch allocated; without a CUDA device a RuntimeWarning, as torch's own
-        DataLoader gives. The loader's own memory is never registered with CUDA: a non_blocking copy out of memory that is
-        dropped at once would race.
     device
         Copy tensors to this torch device; "auto": this rank's CUDA device (LOCAL_RANK) where there is one, else the CPU.
         To a CUDA device they are copied on a stream of their own, through page-locked memory with `pin_memory`; the
@@ -103,20 +153,11 @@ class DataLoader:
         LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
     num_replicas, rank
         This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
-        initialised, else RANK and WORLD_SIZE. Under `penstock run` the receiver knows.
+        initialised, else RANK and WORLD_SIZE. Under `penstock run` the receiver knows. Of a torch data set without a
+        DistributedSampler every rank gets everything, as from torch's DataLoader, unless num_replicas is "auto".
     ranks_per_replica
         So many consecutive ranks get the same data (tensor and pipeline parallelism). Under `penstock run` the job's
         key roles.ranks_per_replica says it.
-    sampler
-        Any iterable of indices, as for torch's DataLoader: evaluated at the start of each iteration, after its
-        set_epoch(epoch) where it has one, and taken as this rank's share. Excludes `shuffle`. For the hashes its i-th
-        index stands at position i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the
-        same on all ranks.
-    batch_sampler
-        Any iterable of lists of indices, as for torch's DataLoader, such as penstock.BatchSampler or torch's. Its
-        attribute `batch_size` says how many each has; the last one may have fewer, no other. Excludes `batch_size`,
-        `shuffle`, `sampler` and `drop_last`, and stands for what the job says of them and of `tail`; otherwise as
-        `sampler`.
     overrides
         More keys of the job: ["loader.threads=4"] or {"loader.threads": 4}; also as keywords, `loader__threads=4`.
 
@@ -127,31 +168,43 @@ class DataLoader:
     Notes
     -----
     A batch owns its memory by reference count. A program may keep `trainer.hold` batches (2) besides the one in use;
-    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. It also makes batches fit
+    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. Of a torch data set each further
+    batch that is kept is a copy. `copy=True` also makes batches fit
     to be inherited by a child that is forked: without it parent and child write into the same memory.
     """
 
-    def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
-                 batch_size: Optional[int] = None, shuffle: Optional[bool] = None, drop_last: Optional[bool] = None,
-                 tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
+    def __init__(self, dataset: Union[str, os.PathLike, Mapping[str, Any], Any], batch_size: Any = _UNSAID,
+                 shuffle: Optional[bool] = None, sampler: Any = None, batch_sampler: Any = None,
+                 num_workers: Optional[int] = None, collate_fn: Optional[Callable] = None, pin_memory: bool = False,
+                 drop_last: Optional[bool] = None, timeout: float = 0, worker_init_fn: Optional[Callable] = None,
+                 multiprocessing_context: Any = None, generator: Any = None, *, prefetch_factor: Optional[int] = None,
+                 persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
+                 split: Optional[str] = None, tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
                  gpu_transform: Any = None, cpu_fraction: Union[None, float, str] = None,
                  seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
-                 attach: Optional[bool] = None,
-                 copy: bool = False, pin_memory: bool = False, device: Any = None, num_replicas: Optional[int] = None,
-                 rank: Optional[int] = None, ranks_per_replica: Optional[int] = None, sampler: Any = None,
-                 batch_sampler: Any = None,
+                 attach: Optional[bool] = None, copy: bool = False, device: Any = None,
+                 num_replicas: Union[None, int, str] = None, rank: Optional[int] = None,
+                 ranks_per_replica: Optional[int] = None,
                  overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
         _job.check_keywords(more, _PARAMETERS)
-        if batch_sampler is not None:
-            if batch_size is not None or shuffle or sampler is not None or drop_last:
-                raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last",
-                                 "it decides all of that itself")
-            sampler = Flattened(batch_sampler, split)
-            batch_size, drop_last, shuffle, tail = sampler.batch_size, False, None, tail or "torch"
-        cpu_fraction, more = _job.with_share(cpu_fraction, more)
-        named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode,
-                 "cpu_fraction": cpu_fraction}
+        of_job = _given.says_a_job(dataset)
+        if isinstance(batch_size, str):
+            raise UsageError(f"batch_size={batch_size!r}", f"a split is named by split={batch_size!r}")
+        if batch_size is None and not of_job:
+            raise UsageError("batch_size=None: samples without batches are not made here",
+                             "batch_size=1 gives batches of one sample; torch's own DataLoader goes on without batches")
+        batch_size = None if batch_size is _UNSAID else batch_size
+        torchs = not of_job and (_torch_datasets.is_torchs(dataset) or not (hasattr(dataset, "to_spec") or transform is not None))
+        order = _torch_words.order_of(dataset, torchs, batch_size=batch_size, shuffle=shuffle, sampler=sampler,
+                                      batch_sampler=batch_sampler, drop_last=drop_last, generator=generator, seed=seed,
+                                      num_replicas=num_replicas, rank=rank, split=split)
+        work = _torch_words.machinery(num_workers, prefetch_factor, timeout, multiprocessing_context, pin_memory_device)
+        if tail is None and (torchs or batch_sampler is not None):
+            tail = "torch"
+        cpu_fraction, more = _job.with_share(cpu_fraction, {**work.keys, **more})
+        named = {"batch_size": order.batch_size, "shuffle": order.shuffle, "drop_last": order.drop_last, "tail": tail,
+                 "mode": mode, "cpu_fraction": cpu_fraction}
         self._output = output
         self._tensors = made_as(output, copy, pin_memory, device)
         if batch not in ("tuple", "dict"):
@@ -164,23 +217,32 @@ class DataLoader:
         channels_last, attach = _job.flag("channels_last", channels_last), _job.flag("attach", attach)
         self._as_dict = batch == "dict"
         self._keys = dict(keys or {})
-        self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more,
-                                                            _job.words_of(overrides), gpu_transform)
-        self._order = None if sampler is None else ProgramOrder(sampler, self.split)
-        if sampler is not None:
-            if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
-                raise UsageError(f"sampler={sampler!r}", "give an iterable of indices")
-            if shuffle:
-                raise UsageError("sampler and shuffle exclude each other", "shuffle in the sampler")
+        given = _given.read_given(dataset, _given.Asked(split, named, transform, gpu_transform, order.seed, more,
+                                                        _job.words_of(overrides), work.num_workers, num_workers == 0,
+                                                        worker_init_fn))
+        self.split, self._given = given.split, given
+        lines = list(given.overrides)
+        self._order = None if order.sampler is None else ProgramOrder(_of_rows(order.sampler, given.rows), self.split)
+        if self._order is not None:
             lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]
+            if given.rows is not None:
+                lines += [f"splits.{self.split}.sampler.indices="]
+        if order.drop_uneven:
+            lines += [f"splits.{self.split}.sampler.drop_last=true"]
         if ranks_per_replica is not None:
             lines += [f"roles.ranks_per_replica={ranks_per_replica}"]
-        replicas, replica, of_ranks = _place(num_replicas, rank, ranks_per_replica)
+        replicas, replica, of_ranks = _place(order.num_replicas, order.rank, ranks_per_replica)
         self._options = dict(
-            is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
+            is_text=given.is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
             places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
         self._native = self._open(self._tensors.wants_raw_images())
-        self._dataset: Any = None if _says_a_job(job) else job  # of a job, once it was asked for
+        self._dataset: Any = None if of_job else dataset  # of a job, once it was asked for
+        self._given_sampler, self._given_batches = order.given, batch_sampler
+        self._followed, self._followed_epoch = order.followed, 0
+        self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
+        self.collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
+        self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
+        self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
@@ -189,13 +251,16 @@ class DataLoader:
         if replicas is not None and replicas != self._native.num_replicas:
             raise UsageError(f"this process is one of {replicas} replicas, and its receiver belongs to a job of "
                              f"{self._native.num_replicas}", "start as many trainers as the job has")
-        spec = json.loads(self._native.spec())["split"]
-        self._training = spec["mode"] == "train"
-        self._drop_last = spec["drop_last"]
+        spec = json.loads(self._native.spec())
+        self._seed = spec["seed"]
+        self._training = spec["split"]["mode"] == "train"
+        self._drop_last = spec["split"]["drop_last"]
         fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
+        if given.layout is not None:
+            self._names.remove("image")  # one pixel, for the pipeline
         for name in self._keys:
-            if name not in self._names:
+            if name not in self._names and given.layout is None:
                 raise UsageError(f"keys: a batch has no field {name!r}", f"its fields are {self._names}")
         if len({self._keys.get(name, name) for name in self._names}) < len(self._names):
             raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {self._names}")
@@ -212,6 +277,9 @@ class DataLoader:
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
+        if self._followed is not None and self._followed.epoch != self._followed_epoch:
+            self._followed_epoch = self._followed.epoch
+            self.set_epoch(self._followed_epoch)
         loaded = self._resumed is not None or (self._unasked is not None and self._unasked[3])
         with self._starting() as (epoch, step):
             made = _Iteration(self, epoch, step)
@@ -301,6 +369,7 @@ class DataLoader:
         kept.
         """
         text = _job.state_text(state, "load_state_dict")
+        self._take_seed_of(state)
         if self._order is None:
             where = self._native.resume(text)
         else:
@@ -316,6 +385,19 @@ class DataLoader:
         self._next_epoch = self._unasked = None
         self._cursor = self._resumed
         self._loads += 1
+
+    def _take_seed_of(self, state: Mapping[str, Any]) -> None:
+        """Nobody named a seed, and torch's is another one in each process: the run that is resumed goes on with its own."""
+        try:
+            seed = json.loads(state["spec"])["seed"]
+        except (KeyError, TypeError, ValueError):
+            return
+        if self._seed_is_torchs and seed != self._seed:
+            self._options["overrides"] = [*self._options["overrides"], f"seed={seed}"]
+            raw, before = self._native.raw_images, self._native
+            self._native = self._open(raw)
+            before.close()
+            self._seed = seed
 
     # ---- facts -------------------------------------------------------------------------------------------------------
     @property
@@ -335,24 +417,23 @@ class DataLoader:
         its split (`penstock.datasets`). `[i]` is what lies there: nothing is transformed."""
         if self._dataset is None:
             from . import datasets
-            self._dataset = datasets.OfJob(self._job, self._is_text, self.split, self._options["overrides"], self.dataset_size)
+            self._dataset = datasets.OfJob(self._given.job, self._given.is_text, self.split, self._options["overrides"],
+                                           self.dataset_size)
         return self._dataset
 
     @property
     def sampler(self) -> Any:
         """The sampler that was given; else one for `set_epoch(epoch)`, which is this loader's, and len(): this rank's samples
         of an epoch. The order itself is the loader's."""
-        given = self._given_sampler()
-        return _Order(self) if given is None or isinstance(given, Flattened) else given
+        given = self._given_sampler
+        if given is None:
+            return _Order(self)
+        return given if self._given_batches is None else getattr(given, "sampler", None) or _Order(self)
 
     @property
     def batch_sampler(self) -> Any:
         """The batch_sampler that was given; else one with `sampler`, `batch_size`, `drop_last`, `set_epoch(epoch)` and len()."""
-        given = self._given_sampler()
-        return given.batches if isinstance(given, Flattened) else _BatchOrder(self)
-
-    def _given_sampler(self) -> Any:
-        return None if self._order is None else self._order.sampler
+        return _BatchOrder(self) if self._given_batches is None else self._given_batches
 
     @property
     def drop_last(self) -> bool:
@@ -435,7 +516,12 @@ class DataLoader:
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
     def _open(self, raw: bool) -> Any:
-        return _penstock.Loader(self._job, raw_images=raw, gpu_images=raw, **self._options)
+        with self._python_wanted():
+            return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **self._options)
+
+    def _python_wanted(self) -> Any:
+        """Around whatever waits for samples: the program's own code runs meanwhile, where it runs in this process."""
+        return _NOBODY if self._given.here is None else self._given.here.wanted()
 
     def _move_to(self, device: Any) -> None:
         """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
@@ -472,12 +558,70 @@ class DataLoader:
             *values, indices, valid, substituted = tensors.of(
                 [*values, native.indices, native.valid, native.substituted], self._raw, native.gpu_images())
             facts = Facts(native, indices, valid, substituted)
+        elif self._may_be_kept and native.held > self._native.hold:  # torch's batches may be kept, however many
+            copied = tensors.of([*values, native.indices, native.valid, native.substituted])
+            *values, indices, valid, substituted = [one if isinstance(one, list) else _copy_of(one) for one in copied]
+            facts = Facts(native, indices, valid, substituted)
         else:
             values = tensors.of(values)
+        return self._batch_of(values, facts, None if isinstance(facts, Facts) else tensors.one)
+
+    def _batch_of(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
+        if self._given.layout is not None or self.collate_fn is not None:
+            return self._collated(values, facts, one)
         if self._as_dict:
             named = zip((self._keys.get(name, name) for name in self._names), values)
-            return DictBatch(named)._describe(facts, None if tensors.copies else tensors.one)
-        return TupleBatch(values)._describe(facts, None if tensors.copies else tensors.one)
+            return DictBatch(named)._describe(facts, one)
+        return TupleBatch(values)._describe(facts, one)
+
+    def _collated(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
+        """What collate_fn makes of the samples; without one, what torch's default_collate would make of them."""
+        layout = self._given.layout
+        fields = dict(zip(self._names, values))
+        if self.collate_fn is None:
+            batch = layout.batch(fields)
+        else:
+            samples = layout.samples(fields) if layout is not None else \
+                [dict(zip((self._keys.get(name, name) for name in self._names), row)) if self._as_dict else row
+                 for row in zip(*(_rows_of(value) for value in values))]
+            with _here.generators_kept():
+                _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
+                batch = self.collate_fn(samples)
+        if type(batch) in (tuple, list):
+            return TupleBatch(batch)._describe(facts, one)
+        if type(batch) is dict:
+            return DictBatch((self._keys.get(name, name), value) for name, value in batch.items())._describe(facts, one)
+        return batch
+
+
+def _copy_of(array: Any) -> Any:
+    return array.clone() if hasattr(array, "clone") else array.copy(order="K")
+
+
+def _rows_of(column: Any) -> Sequence[Any]:
+    """A batch's field, sample by sample; labels are numbers, as in torchvision's data sets."""
+    return column.tolist() if getattr(column, "ndim", 0) == 1 else column
+
+
+class _OfRows:
+    """A program's sampler of a Subset, whose numbers count in it, as a sampler of what the Subset is taken of."""
+
+    def __init__(self, sampler: Any, rows: Sequence[int]) -> None:
+        self._sampler = sampler
+        self._rows = rows
+
+    def set_epoch(self, epoch: int) -> None:
+        send_epoch(epoch, self._sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        return (self._rows[operator.index(place)] for place in self._sampler)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+def _of_rows(sampler: Any, rows: Optional[Sequence[int]]) -> Any:
+    return sampler if rows is None else _OfRows(sampler, rows)
 
 
 class _Order:
@@ -564,7 +708,8 @@ class _Iteration:
         if stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
         loader._tensors.settle()
-        native = stream.next()
+        with loader._python_wanted():
+            native = stream.next()
         if native is None:
             self._over = True
             loader._iterations.discard(self)
@@ -603,59 +748,5 @@ def _dtype_name(dtype: Any) -> Optional[str]:
     return text.rpartition(".")[2]
 
 
-def _says_a_job(job):
-    """A job's file or the job itself, and no data set."""
-    return isinstance(job, (str, os.PathLike, Mapping))
-
-
-def _read(job, split, named, transform, seed, more, words, gpu_transform=None):
-    """(is it text, path or text, split, overrides) of whatever the user gave as a job."""
-    if split is not None and not isinstance(split, str):
-        raise UsageError(f"split={split!r}", "a split has a name")
-    if _says_a_job(job):
-        for name, given in (("transform", transform), ("gpu_transform", gpu_transform)):
-            if given is not None:
-                key = name.replace("transform", "pipeline")
-                raise UsageError(f"{name} belongs to a dataset; a job has its {key}", f"write splits.NAME.{key} in the job")
-        if seed is not None:
-            more = dict(more, seed=seed)
-        is_text = isinstance(job, Mapping)
-        source = _job.text_of(job) if is_text else os.fspath(job)
-        if split is None:
-            split = _only_split(source, is_text, _job.overrides_of("", {}, more, words))
-        return is_text, source, split, _job.overrides_of(split, named, more, words)
-    from . import _pickled, datasets, transforms
-    split = split or "train"
-    spec = datasets.spec_of(job)
-    _doubt_classes(spec.get("folder"))
-    pipeline = transforms.pipeline_of(transform)
-    if not pipeline:
-        raise UsageError("transform is missing: what becomes of a picture",
-                         "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
-    gpu_pipeline = transforms.pipeline_of(gpu_transform)
-    own_code = "pickle" in spec or any("Python" in step for step in [*pipeline, *gpu_pipeline])
-    if own_code:
-        spec = {"path": _pickled.import_path(), **spec}
-    made = _job.build(spec, split, pipeline, named, seed, gpu_pipeline)
-    if own_code:
-        made["python"] = {"interpreter": sys.executable}  # that has what this program has
-    return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)
-
-
-def _doubt_classes(folder):
-    """What may be meant so, and hardly ever is."""
-    names = _penstock.splits_as_classes(folder) if folder else []
-    if names:
-        warnings.warn(f"the classes of '{folder}' are {', '.join(names)}, which hold class folders of their own: the splits' "
-                      f"folders may be meant, as in penstock.ImageFolder('{folder}/{names[0]}')", RuntimeWarning, stacklevel=4)
-
-
-def _only_split(job: str, is_text: bool, overrides: Sequence[str]) -> str:
-    names = _penstock.split_names(job, is_text=is_text, overrides=overrides)
-    if len(names) != 1:
-        raise UsageError(f"the job has {len(names)} splits: {', '.join(map(repr, names))}", "say split=…")
-    return names[0]
-
-
 _PARAMETERS = [name for name, one in inspect.signature(DataLoader.__init__).parameters.items()
-               if one.kind is one.KEYWORD_ONLY or name == "split"]
+               if one.kind is not one.VAR_KEYWORD and name not in ("self", "dataset")]

@@ -6,7 +6,7 @@ import io
 import os
 from typing import Any, Optional, Sequence, Union
 
-from . import _job, _penstock, _pickled
+from . import _job, _penstock
 from .errors import DatasetError, UsageError
 
 __all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset",
@@ -34,6 +34,7 @@ class _Listed:
     DatasetError for a picture that cannot be read, IndexError beyond the end.
     """
 
+    transform: Any = None  # what a DataLoader does to its pictures, where that is given none itself
     _listed: Any = None
     _labels: Optional[list] = None
 
@@ -102,9 +103,10 @@ class ImageFolder(_Listed):
     class, chosen by `val_seed`, is the data set with `train=False`, and the rest the one with `train=True`.
     """
 
-    def __init__(self, root: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None,
-                 local: bool = False, val_share: float = 0.0, val_seed: int = 0, train: bool = True) -> None:
+    def __init__(self, root: Union[str, os.PathLike], transform: Any = None, *,
+                 index: Union[str, os.PathLike, None] = None, local: bool = False, val_share: float = 0.0, val_seed: int = 0, train: bool = True) -> None:
         self.root = _text(root, "ImageFolder")
+        self.transform = transform
         self.index = None if index is None else _text(index, "ImageFolder(index=…)")
         self.local = local
         if not val_share and (val_seed or not train):
@@ -187,9 +189,10 @@ class WebDataset(_Files):
 
 
 class _Published(_Files):
-    def __init__(self, root: Union[str, os.PathLike], train: bool = True, *,
+    def __init__(self, root: Union[str, os.PathLike], train: bool = True, transform: Any = None, *,
                  index: Union[str, os.PathLike, None] = None, local: bool = False) -> None:
         super().__init__(root, train=bool(train), index=index, local=local)
+        self.transform = transform
 
 
 class CIFAR10(_Published):
@@ -305,15 +308,3 @@ class OfJob(_Listed):
 
     def __repr__(self) -> str:
         return f"<the data set of split {self._job_words['split']!r}: {self._size} samples>"
-
-
-def spec_of(dataset: Any) -> dict:
-    """A job file's `dataset:` for whatever the user gave."""
-    to_spec = getattr(dataset, "to_spec", None)
-    if to_spec is not None:
-        return to_spec()
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-        return _pickled.dataset_spec(dataset)  # the user's own: workers of the loaders run it
-    raise UsageError(f"a {type(dataset).__name__} is no dataset that penstock can read",
-                     "give a job file's path, a job as a dict, penstock.ImageFolder(root), or an object with "
-                     "__len__ and __getitem__")

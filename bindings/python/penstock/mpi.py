@@ -40,12 +40,12 @@ class _JoinedLoader(DataLoader):
         if given:
             raise UsageError(f"{given[0]}: a rank that joined a job has its place by that", f"leave {given[0]} out")
         self._joined = native
-        super().__init__(job, split, **options)
+        super().__init__(job, split=split, **options)
 
     def _open(self, raw: bool) -> Any:
         # Whatever torch.distributed or the environment says of places.
         options = dict(self._options, num_replicas=None, rank=None, places_are_ranks=False)
-        return _penstock.Loader(self._job, raw_images=raw, gpu_images=raw, receiver=self._joined, **options)
+        return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, receiver=self._joined, **options)
 
 
 class Rank:
@@ -74,11 +74,11 @@ class Rank:
         return self._native.trainers
 
     def DataLoader(self, split: Optional[str] = None, **options: Any) -> DataLoader:
-        """As penstock.DataLoader(job, split, …), fed by the ranks that load."""
+        """As penstock.DataLoader(job, split=split, …), fed by the ranks that load."""
         if self.loads:
             raise UsageError("this rank loads; only trainers have DataLoaders", "call serve() here")
         more = _job.words_of(options.pop("overrides", ()))
-        return _JoinedLoader(self._native, self._job, split, overrides=[*self._overrides, *more], **options)
+        return _JoinedLoader(self._native, self._job, split=split, overrides=[*self._overrides, *more], **options)
 
     def serve(self) -> None:
         """A loader's work, until the trainers have left."""

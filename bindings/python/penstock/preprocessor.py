@@ -19,7 +19,8 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
 from ._tensors import made_as
-from .data_loader import _dtype_name, _read
+from . import _given
+from .data_loader import _dtype_name
 from .errors import DatasetError, UsageError
 
 __all__ = ["Preprocessor"]
@@ -72,9 +73,10 @@ class Preprocessor:
                 raise UsageError(f"threads={threads}: it is 1 to 1024")
         cpu_fraction, more = _job.with_share(cpu_fraction, more)
         self._tensors = made_as(output, False, pin_memory, device)
-        is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
+        given = _given.read_given(job, _given.Asked(split, {}, None, None, None, more, _job.words_of(overrides)))
+        self.split = given.split
         raw = self._tensors.wants_raw_images()
-        self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
+        self._native = _penstock.Preprocessor(given.job, is_text=given.is_text, name="<job>", split=self.split, overrides=given.overrides,
                                               dtype=_dtype_name(dtype), channels_last=channels_last, raw_images=raw,
                                               threads=threads or 0, cpu_fraction=cpu_fraction)
         self._raw = (0,) if raw else ()

@@ -1,0 +1,234 @@
+"""What a DataLoader was given as job or data set, as the job that the library reads.
+
+    given = read_given(dataset, split, named, …)
+    _penstock.Loader(given.job, is_text=given.is_text, split=given.split, overrides=given.overrides)
+
+A data set of penstock's, or one of torchvision's that is recognised (`_torch_datasets`), is read by the loaders themselves where
+its transforms can be translated (`_torch_transforms`). Of any other data set, and behind a transform that cannot be
+translated, samples are what the program's own Python makes of them (`_own_samples`): in worker processes, or in this process
+(`_here`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+
+from . import _job, _penstock
+from .errors import UsageError
+
+
+class Given(NamedTuple):
+    job: str                      # a path, or a job as text
+    is_text: bool
+    split: str
+    overrides: list
+    layout: Any = None            # _own_samples.Layout, where samples are Python's
+    here: Any = None              # _here.Here, where they are made in this process
+    rows: Optional[Sequence[int]] = None  # of the data set that the job names; None: all
+    kept: tuple = ()              # what has to live as long as the loader
+    notes: Sequence[Any] = ()     # of describe_transforms
+
+
+class Asked(NamedTuple):
+    """What the call said besides the data set."""
+
+    split: Optional[str]
+    named: Mapping[str, Any]      # keys of the split, by keyword
+    transform: Any
+    gpu_transform: Any
+    seed: Optional[int]
+    more: Mapping[str, Any]       # further keywords
+    words: Sequence[str]          # overrides
+    num_workers: int = 0          # worker processes for samples in Python; 0: this process makes them
+    asked_for_here: bool = False  # num_workers=0 was said
+    worker_init_fn: Optional[Callable] = None
+
+
+_IN_THIS_PROCESS = {"workers": 1, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a debugger may stop in it
+
+
+def says_a_job(job: Any) -> bool:
+    """A job's file or the job itself, and no data set."""
+    return isinstance(job, (str, os.PathLike, Mapping))
+
+
+def read_given(given: Any, asked: Asked) -> Given:
+    if asked.split is not None and not isinstance(asked.split, str):
+        raise UsageError(f"split={asked.split!r}", "a split has a name")
+    return _read_job(given, asked) if says_a_job(given) else _read_dataset(given, asked)
+
+
+def _read_job(job: Any, asked: Asked) -> Given:
+    for name, one in (("transform", asked.transform), ("gpu_transform", asked.gpu_transform)):
+        if one is not None:
+            key = name.replace("transform", "pipeline")
+            raise UsageError(f"{name} belongs to a dataset; a job has its {key}", f"write splits.NAME.{key} in the job")
+    more = asked.more if asked.seed is None else dict(asked.more, seed=asked.seed)
+    is_text = isinstance(job, Mapping)
+    source = _job.text_of(job) if is_text else os.fspath(job)
+    split = asked.split
+    if split is None:
+        split = _only_split(source, is_text, _job.overrides_of("", {}, more, asked.words))
+    return Given(source, is_text, split, _job.overrides_of(split, asked.named, more, asked.words))
+
+
+def _read_dataset(dataset: Any, asked: Asked) -> Given:
+    from . import _torch_datasets
+    if _torch_datasets.is_iterable_only(dataset):
+        raise UsageError(f"{type(dataset).__name__} is an IterableDataset, of which no sample can be asked for by its number",
+                         "give one with __len__ and __getitem__, or files that penstock reads: penstock.WebDataset, MDS, "
+                         "TFRecord, Parquet; torch's own DataLoader goes on reading this one")
+    if hasattr(dataset, "to_spec"):
+        found = _torch_datasets.Recognised(source=dataset, transform=getattr(dataset, "transform", None))
+    elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        found = _torch_datasets.recognise(dataset)
+    else:
+        raise UsageError(f"a {type(dataset).__name__} is no dataset that penstock can read",
+                         "give a job file's path, a job as a dict, penstock.ImageFolder(root), or an object with "
+                         "__len__ and __getitem__")
+    if found.why:
+        return _read_own(dataset, found, asked)
+    if asked.transform is not None and found.transform is not None:
+        raise UsageError("both the data set and the DataLoader have a transform", "give one of the two")
+    transform = found.transform if asked.transform is None else asked.transform
+    if transform is None and not hasattr(dataset, "to_spec"):
+        raise UsageError(f"{type(dataset).__name__} has no transform: its pictures cannot be put together to batches",
+                         "give it a transform that ends in tensors of one size, as for torch's DataLoader")
+    steps, notes, why = _translated(transform, asked)
+    if why:
+        return _read_partly(dataset, found, transform, why, asked, notes)
+    return _read_native(found, steps, notes, asked)
+
+
+def _read_partly(dataset: Any, found: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any]) -> Given:
+    """One that penstock knows, with a transform that it knows in part: the first steps, or none."""
+    from . import _prefix, _torch_transforms
+    translated = _torch_transforms.translate(transform)
+    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest)
+    if begun is not None:
+        return _read_python(begun, None, why, asked, notes, found.rows, found.kept)
+    does_it_itself = asked.transform is None and not hasattr(dataset, "to_spec")
+    return _read_python(dataset, None if does_it_itself else transform, why, asked, notes)
+
+
+def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:
+    """One that Python has to read: its pictures for our transforms, or its samples as they are."""
+    from . import _torch_datasets
+    if asked.transform is None:
+        known = _torch_datasets.type_name(dataset).split(".")[0] in ("torch", "torchvision")
+        return _read_python(dataset, None, found.why if known else "", asked)
+    steps, notes, why = _translated(asked.transform, asked)
+    if why:
+        return _read_python(dataset, asked.transform, why, asked, notes)
+    from . import _here, _pickled
+    if asked.asked_for_here:
+        here = _here.Here(dataset)
+        return _made({"path": _pickled.import_path(), "pickle": here.text}, steps, asked, here=here, notes=notes,
+                     python=_IN_THIS_PROCESS)
+    kept: list = []
+    spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(dataset, kept)}
+    python = {"interpreter": sys.executable, **({"workers": asked.num_workers} if asked.num_workers else {})}
+    return _made(spec, steps, asked, kept=tuple(kept), notes=notes, python=python)
+
+
+def _translated(transform: Any, asked: Asked) -> tuple:
+    """(steps, notes, why not)."""
+    from . import _torch_transforms, transforms
+    translated = _torch_transforms.translate(transform)
+    if not translated.rest:
+        return translated.steps, translated.notes, ""
+    if not all(callable(step) for step in translated.rest):
+        transforms.pipeline_of(transform)  # which says what is wrong with it
+    if asked.gpu_transform is not None:
+        raise UsageError(f"transform: {translated.why}", "with gpu_transform every step has to be one of penstock's")
+    return translated.steps, translated.notes, translated.why
+
+
+def _read_native(found: Any, steps: Sequence[Any], notes: Sequence[Any], asked: Asked) -> Given:
+    spec = found.source.to_spec()
+    _doubt_classes(spec.get("folder"))
+    if not steps:
+        raise UsageError("transform is missing: what becomes of a picture",
+                         "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
+    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=notes)
+
+
+def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),
+                 rows: Optional[Sequence[int]] = None, kept_already: tuple = ()) -> Given:
+    """Samples as they are, made by the program's own code."""
+    from . import _here, _own_samples, _pickled, _prefix
+    if asked.gpu_transform is not None:
+        raise UsageError("gpu_transform is for pictures that loaders make", "leave it out, or give penstock.transforms")
+    where = f"in {asked.num_workers} worker processes" if asked.num_workers else "in this process (num_workers=0)"
+    if why:
+        begun = isinstance(dataset, _prefix.Begun)
+        what = f"{type(dataset.source).__name__}'s transforms from there on run" if begun else \
+            f"{type(dataset).__name__} is read and transformed"
+        warnings.warn(f"{what} in Python, {where}: {why}", RuntimeWarning, stacklevel=5)
+    given = dataset if transform is None else _own_samples.Transformed(dataset, transform)
+    kept: list = list(kept_already)
+    if asked.num_workers:
+        # Looked at is a copy, as workers get it: what the first __getitem__ opens cannot be pickled any more.
+        copied = _pickled.copy_of(given)
+        with _here.generators_kept():
+            samples = _own_samples.look_at(copied)
+    else:
+        with _here.generators_kept():
+            samples = _own_samples.look_at(given)
+    layout = _own_samples.Layout.of(samples)
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn)
+    here = None
+    if asked.num_workers:
+        spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
+        spec["pickle"] = "own:" + spec["pickle"]
+        python = {"interpreter": sys.executable, "workers": asked.num_workers}
+    else:
+        here = _here.Here(own)
+        spec = {"path": _pickled.import_path(), "pickle": here.text}
+        python = _IN_THIS_PROCESS
+    longest = layout.largest(samples)
+    limits = {"max_field_bytes": 4 * longest + 65536} if longest else None
+    return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
+                 python=python, limits=limits)
+
+
+def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout: Any = None, here: Any = None,
+          rows: Optional[Sequence[int]] = None, kept: tuple = (), notes: Sequence[Any] = (), python: Any = None,
+          limits: Optional[Mapping[str, Any]] = None) -> Given:
+    from . import _pickled, transforms
+    split = asked.split or "train"
+    gpu_steps = transforms.pipeline_of(asked.gpu_transform)
+    if any("Python" in step for step in [*steps, *gpu_steps]):
+        python = python or {"interpreter": sys.executable}  # that has what this program has
+        spec = {"path": _pickled.import_path(), **spec}
+    if rows is not None:
+        from ._memory_file import MemoryFile
+        file = MemoryFile("penstock-rows", "".join(f"{row}\n" for row in rows).encode())
+        kept = (*kept, file)
+    made = _job.build(spec, split, steps, asked.named, asked.seed, gpu_steps)
+    if rows is not None:
+        made["splits"][split].setdefault("sampler", {})["indices"] = file.path
+    if python:
+        made["python"] = dict(python)
+    if limits:
+        made["limits"] = dict(limits)
+    overrides = _job.overrides_of(split, {}, asked.more, asked.words)
+    return Given(_job.text_of(made), True, split, overrides, layout, here, rows, kept, notes)
+
+
+def _doubt_classes(folder: Optional[str]) -> None:
+    """What may be meant so, and hardly ever is."""
+    names = _penstock.splits_as_classes(folder) if folder else []
+    if names:
+        warnings.warn(f"the classes of '{folder}' are {', '.join(names)}, which hold class folders of their own: the splits' "
+                      f"folders may be meant, as in penstock.ImageFolder('{folder}/{names[0]}')", RuntimeWarning, stacklevel=6)
+
+
+def _only_split(job: str, is_text: bool, overrides: Sequence[str]) -> str:
+    names = _penstock.split_names(job, is_text=is_text, overrides=overrides)
+    if len(names) != 1:
+        raise UsageError(f"the job has {len(names)} splits: {', '.join(map(repr, names))}", "say split=…")
+    return names[0]

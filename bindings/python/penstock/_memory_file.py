@@ -1,0 +1,33 @@
+"""A file in this process's memory, for what is too large for a job's text: a list of samples, a pickled data set."""
+
+from __future__ import annotations
+
+import os
+
+
+class MemoryFile:
+    """`data` under a path, which threads of this process and its child processes can open (memfd_create(2)).
+
+    There is nothing to delete: the memory goes with this object, and at the latest with the process, however that ends.
+    Processes of other users and of other nodes cannot open it.
+    """
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self._fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view):]
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()

@@ -1,0 +1,285 @@
+"""Samples of a program's own data set as they are: tensors, numbers, texts, in tuples, lists and dicts, of any shape.
+
+    kind = Layout.of([dataset[0], dataset[1]])      # how such samples travel
+    sent = OwnSamples(dataset, kind)                # what the loaders' workers run: its items are fields
+    kind.batch(fields)                              # as torch's default_collate makes it of those samples
+    kind.samples(fields)                            # the samples themselves, for a collate_fn
+
+A sample is a tree whose leaves travel as fields of a batch, beside a picture of one pixel, which the pipeline wants and nobody
+sees. A tensor that has one dtype and shape in all samples looked at is a field of that shape: the loaders put the batch
+together, and samples are views of it. Everything else travels as bytes, each sample's by itself.
+
+Nothing here needs torch unless a sample has tensors.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+
+from ._prefix import Begun
+from .errors import DatasetError
+
+# Leaves by what they are for the program.
+_TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array", "bool", "int", "float", "text", "bytes", "object"
+_NUMBERS = {_BOOL: bool, _INT: int, _FLOAT: float}
+_DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")  # of fields
+_INT64 = range(-2**63, 2**63)
+
+
+class _Leaf(NamedTuple):
+    kind: str
+    dtype: str = ""      # of a tensor or array that is a field of its own shape; else it travels as bytes
+    shape: tuple = ()
+
+
+def _walk(sample: Any, leaves: list) -> Any:
+    """The sample without its leaves, which are appended: nested ("tuple" | "list", class, parts), ("dict", class, names,
+    parts), or None where a leaf stands."""
+    if isinstance(sample, Mapping):
+        return "dict", type(sample), tuple(sample), tuple(_walk(one, leaves) for one in sample.values())
+    if isinstance(sample, tuple):
+        return "tuple", type(sample), tuple(_walk(one, leaves) for one in sample)
+    if isinstance(sample, list):
+        return "list", type(sample), tuple(_walk(one, leaves) for one in sample)
+    leaves.append(sample)
+    return None
+
+
+def _build(tree: Any, leaves: Any, collated: bool) -> Any:
+    """The sample again; `collated`: the batch, with lists where samples have tuples, as default_collate has it."""
+    if tree is None:
+        return next(leaves)
+    kind, made = tree[:2]
+    parts = [_build(part, leaves, collated) for part in tree[-1]]
+    if kind == "dict":
+        values = dict(zip(tree[2], parts))
+        try:
+            return values if made is dict else made(values)
+        except TypeError:
+            return values
+    if hasattr(made, "_fields"):
+        return made(*parts)
+    if kind == "list" or collated:
+        return parts
+    return tuple(parts)
+
+
+def _leaf_of(value: Any) -> _Leaf:
+    if isinstance(value, bool):
+        return _Leaf(_BOOL, "uint8")
+    if isinstance(value, int) and value in _INT64:
+        return _Leaf(_INT, "int64")
+    if isinstance(value, float):
+        return _Leaf(_FLOAT, "float64")
+    if isinstance(value, str):
+        return _Leaf(_TEXT)
+    if isinstance(value, bytes):
+        return _Leaf(_BYTES)
+    if hasattr(value, "detach"):
+        return _Leaf(_TENSOR, str(value.dtype).rpartition(".")[2], tuple(value.shape))
+    if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
+        return _Leaf(_ARRAY, value.dtype.name, tuple(value.shape))
+    return _Leaf(_OBJECT)
+
+
+def _fits(leaf: _Leaf) -> bool:
+    """As a field of its own shape?"""
+    return (leaf.dtype in _DTYPES or leaf.dtype == "bool") and 0 not in leaf.shape
+
+
+class Layout:
+    """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers."""
+
+    def __init__(self, tree: Any, leaves: Sequence[_Leaf]) -> None:
+        self.tree = tree
+        self.leaves = list(leaves)
+
+    @staticmethod
+    def of(samples: Sequence[Any]) -> "Layout":
+        """Of the first samples of a data set, of which there is one at least."""
+        trees, seen = [], []
+        for sample in samples:
+            values: list = []
+            trees.append(_walk(sample, values))
+            seen.append([_leaf_of(value) for value in values])
+        if any(tree != trees[0] for tree in trees):
+            return Layout(None, [_Leaf(_OBJECT)])  # as one object, whatever it is each time
+        leaves = []
+        for forms in zip(*seen):
+            kinds = {form.kind for form in forms}
+            if len(kinds) > 1:
+                leaves.append(_Leaf(_OBJECT))
+            elif len(set(forms)) == 1 and (forms[0].kind in _NUMBERS or (forms[0].dtype and _fits(forms[0]))):
+                leaves.append(forms[0])
+            else:
+                leaves.append(_Leaf(forms[0].kind))
+        return Layout(trees[0], leaves)
+
+    def name(self, place: int) -> str:
+        return f"leaf{place:04d}"
+
+    @property
+    def of_one_shape(self) -> bool:
+        """Nothing travels as bytes but texts and bytes: a batch needs no sample of its own."""
+        return all(leaf.dtype or leaf.kind in (_TEXT, _BYTES) for leaf in self.leaves)
+
+    # ---- in a worker ---------------------------------------------------------------------------------------------------
+    def fields(self, sample: Any) -> dict:
+        """`sample` as what `penstock._worker` takes for an item. ValueError where it is none of these."""
+        values: list = []
+        tree = _walk(sample, values)
+        if self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT:
+            values = [sample]
+        elif tree != self.tree:
+            raise ValueError("the sample has other parts than the first ones")
+        out = {"image": _pixel()}
+        for place, (leaf, value) in enumerate(zip(self.leaves, values)):
+            out[self.name(place)] = self._sent(leaf, value)
+        return out
+
+    def _sent(self, leaf: _Leaf, value: Any) -> Any:
+        if leaf.kind == _OBJECT:
+            return pickle.dumps(value, protocol=5)
+        found = _leaf_of(value)
+        if found.kind != leaf.kind:
+            raise ValueError(f"the sample has a {found.kind} where the first ones have a {leaf.kind}")
+        if leaf.kind in (_TENSOR, _ARRAY):
+            if not leaf.dtype:
+                return _packed(value, leaf.kind)
+            if found != leaf:
+                raise ValueError(f"the sample has {found.dtype} {list(found.shape)} where the first ones have {leaf.dtype} "
+                                 f"{list(leaf.shape)}")
+            return value
+        if leaf.kind in _NUMBERS:
+            import numpy
+            return getattr(numpy, leaf.dtype)(value)
+        return value
+
+    # ---- in the program ------------------------------------------------------------------------------------------------
+    def batch(self, fields: Mapping[str, Any]) -> Any:
+        """As torch's default_collate: tensors [n, …], numbers as tensors [n], texts as lists. `fields`: by name, torch tensors
+        or lists."""
+        if not self.of_one_shape:
+            from torch.utils.data import default_collate
+            return default_collate(self.samples(fields))
+        return _build(self.tree, iter([self._of_all(place, leaf, fields) for place, leaf in enumerate(self.leaves)]), True)
+
+    def _of_all(self, place: int, leaf: _Leaf, fields: Mapping[str, Any]) -> Any:
+        column = fields[self.name(place)]
+        return column != 0 if leaf.dtype == "bool" or leaf.kind == _BOOL else column
+
+    def samples(self, fields: Mapping[str, Any]) -> List[Any]:
+        """Each sample by itself. Tensors of one shape are views of the batch's memory."""
+        columns = []
+        for place, leaf in enumerate(self.leaves):
+            column = self._of_all(place, leaf, fields)
+            columns.append([self._one(leaf, value) for value in column])
+        if self.tree is None and len(self.leaves) == 1:
+            return columns[0]
+        return [_build(self.tree, iter(leaves), False) for leaves in zip(*columns)]
+
+    def _one(self, leaf: _Leaf, value: Any) -> Any:
+        if leaf.kind in _NUMBERS:
+            return _NUMBERS[leaf.kind](value)
+        if leaf.kind == _OBJECT:
+            return pickle.loads(value)  # of this program's own worker
+        if leaf.kind == _ARRAY:
+            return value.numpy() if leaf.dtype else _unpacked(value)
+        return _unpacked(value) if leaf.kind == _TENSOR and not leaf.dtype else value
+
+    def largest(self, samples: Sequence[Any]) -> int:
+        """Bytes of the longest leaf that travels as bytes."""
+        longest = 0
+        for sample in samples:
+            fields = self.fields(sample)
+            longest = max([longest, *(len(value.encode()) if isinstance(value, str) else len(value)
+                                      for name, value in fields.items()
+                                      if isinstance(value, (str, bytes)))])
+        return longest
+
+
+def _pixel() -> Any:
+    import numpy
+    return numpy.zeros((1, 1, 3), numpy.uint8)
+
+
+def _packed(value: Any, kind: str) -> bytes:
+    """dtype, shape and elements of one that has a shape of its own each time."""
+    if kind == _TENSOR and str(value.dtype) == "torch.bfloat16" or type(value).__name__ not in ("Tensor", "ndarray"):
+        return b"P" + pickle.dumps(value, protocol=5)
+    array = value.detach().cpu().numpy() if kind == _TENSOR else value
+    head = f"{kind} {array.dtype.str} {','.join(map(str, array.shape))}\n".encode()
+    return b"A" + head + array.tobytes()
+
+
+def _unpacked(data: bytes) -> Any:
+    if data[:1] == b"P":
+        return pickle.loads(data[1:])
+    import numpy
+    end = data.index(b"\n")
+    kind, dtype, shape = data[1:end].decode().split(" ")
+    array = numpy.frombuffer(data, dtype, offset=end + 1).reshape([int(one) for one in shape.split(",") if one]).copy()
+    if kind == _ARRAY:
+        return array
+    import torch
+    return torch.from_numpy(array)
+
+
+class Transformed:
+    """A data set of (picture, label, …) with a transform that penstock cannot translate."""
+
+    def __init__(self, dataset: Any, transform: Callable) -> None:
+        self.dataset = dataset
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple:
+        picture, *others = self.dataset[index]
+        return (self.transform(picture), *others)
+
+
+class OwnSamples:
+    """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
+
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None) -> None:
+        self.dataset = dataset
+        self.layout = layout
+        inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
+        self.name = type(inside).__name__
+        self._started = started
+        for name in ("classes", "fingerprint", "version"):  # what a worker asks a data set
+            if hasattr(inside, name):
+                setattr(self, name, getattr(inside, name))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def start_worker(self, number: int, workers: int) -> None:
+        """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called."""
+        import sys
+        torch_worker = sys.modules.get("torch.utils.data._utils.worker")
+        if torch_worker is not None:
+            torch_worker._worker_info = torch_worker.WorkerInfo(
+                id=number, num_workers=max(workers, number + 1), seed=number, dataset=self.dataset)
+        if self._started is not None:
+            self._started(number)
+
+    def item(self, index: int, seed: int, epoch: int, occurrence: int) -> dict:
+        """What a worker sends. The global generators have been seeded for this sample."""
+        given = self.dataset
+        return self.layout.fields(given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else given[index])
+
+    def __getitem__(self, index: int) -> dict:
+        return self.layout.fields(self.dataset[index])
+
+
+def look_at(dataset: Any, most: int = 4) -> list:
+    """The first samples, and some further on: made here, once, to see what they are."""
+    size = len(dataset)
+    if size <= 0:
+        raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
+    places = sorted({0, min(1, size - 1), size // 2, size - 1})[:most]
+    return [dataset[place] for place in places]

@@ -1,0 +1,176 @@
+"""torch's and torchvision's data sets: which of them penstock reads itself, and what in their place.
+
+    found = recognise(dataset)
+    found.source, found.rows, found.transform      # penstock.ImageFolder(…), which of its samples, torchvision's transform
+    found.why                                      # or: why Python has to read it
+
+Recognised are objects of exactly these types: ImageFolder, DatasetFolder with torchvision's own loader, CIFAR10, CIFAR100,
+MNIST and its kin, and Subset (random_split makes it) and ConcatDataset of those. A program may have changed such an object's
+lists, so what it holds is compared with what penstock finds, label by label and name by name or pixel by pixel; where that
+differs, and for every subclass, `target_transform` or loader of the program's own, Python reads the data set as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NamedTuple, Optional, Sequence
+
+from . import datasets
+from ._memory_file import MemoryFile
+from .errors import Error
+
+
+class Recognised(NamedTuple):
+    source: Any = None                    # of penstock.datasets; None: Python has to read it
+    rows: Optional[Sequence[int]] = None  # which of its samples, in order; None: all
+    transform: Any = None                 # what the data set does to its pictures, or None
+    why: str = ""                         # not recognised: one sentence
+    kept: tuple = ()                      # what has to live as long as `source` is read
+
+    def subset(self, rows: Sequence[int]) -> "Recognised":
+        known = self.rows
+        return self._replace(rows=list(rows) if known is None else [known[row] for row in rows])
+
+
+def _refused(why: str) -> Recognised:
+    return Recognised(why=why)
+
+
+def type_name(one: Any) -> str:
+    return f"{type(one).__module__}.{type(one).__qualname__}"
+
+
+def is_torchs(dataset: Any) -> bool:
+    """A torch.utils.data.Dataset? torch is not imported for that: such an object has done so."""
+    torch_data = sys.modules.get("torch.utils.data")
+    return torch_data is not None and isinstance(dataset, torch_data.Dataset)
+
+
+def is_iterable_only(dataset: Any) -> bool:
+    torch_data = sys.modules.get("torch.utils.data")
+    return torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
+
+
+def recognise(dataset: Any) -> Recognised:
+    kind = type_name(dataset)
+    look = _KINDS.get(kind)
+    if look is None:
+        return _refused(f"{type(dataset).__name__} is a class that penstock does not know")
+    try:
+        return look(dataset)
+    except (OSError, Error) as problem:
+        return _refused(f"penstock cannot read what {type(dataset).__name__} reads: {str(problem).splitlines()[0]}")
+
+
+def _transform_of(dataset: Any) -> Recognised:
+    """Recognised() with the transform; refused where the data set does something to labels."""
+    if getattr(dataset, "target_transform", None) is not None:
+        return _refused(f"{type(dataset).__name__} has a target_transform")
+    transform = getattr(dataset, "transform", None)
+    both = getattr(dataset, "transforms", None)  # of (picture, label); torchvision puts `transform` into one
+    if both is not None and type_name(both) != "torchvision.datasets.vision.StandardTransform":
+        return _refused(f"{type(dataset).__name__} has transforms of pictures and labels together")
+    if both is not None and (both.transform is not transform or both.target_transform is not None):
+        return _refused(f"transforms of {type(dataset).__name__} were changed after it was made")
+    return Recognised(transform=transform)
+
+
+def _folder(dataset: Any) -> Recognised:
+    found = _transform_of(dataset)
+    if found.why:
+        return found
+    folder = sys.modules["torchvision.datasets.folder"]
+    if dataset.loader is not folder.default_loader:
+        return _refused(f"{type(dataset).__name__} has a loader of its own")
+    if sys.modules["torchvision"].get_image_backend() != "PIL":
+        return _refused("torchvision's image backend is not Pillow")
+    source = datasets.ImageFolder(dataset.root)
+    try:
+        if source.class_to_idx == dataset.class_to_idx and source.samples == list(map(tuple, dataset.samples)):
+            return found._replace(source=source)
+    except Error:
+        pass  # the folder holds what it leaves out: a list says which files are meant
+    return _listed(found, dataset.samples)
+
+
+def _listed(found: Recognised, samples: Sequence[tuple]) -> Recognised:
+    """Files with labels, in their order, wherever they lie."""
+    lines = []
+    for path, label in samples:
+        name = os.fsencode(os.path.abspath(path))
+        if b"\n" in name or b"\r" in name or name.strip() != name:
+            return _refused(f"the file name {path!r} fits no list of files")
+        if not name.lower().endswith(_EXTENSIONS):
+            return _refused(f"'{path}' is none of {', '.join(one.decode() for one in _EXTENSIONS)}")
+        lines.append(b"%s %d\n" % (name, label))
+    if not lines:
+        return _refused("the data set is empty")
+    file = MemoryFile("penstock-samples", b"".join(lines))
+    return found._replace(source=datasets.FileList(file.path), kept=(*found.kept, file))
+
+
+_EXTENSIONS = (b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp")
+
+
+def _pixels(dataset: Any, source: Any) -> Recognised:
+    """Of a data set that holds its pictures in `data`: uint8 [n, height, width], or [n, height, width, 3]."""
+    import numpy
+    found = _transform_of(dataset)
+    if found.why:
+        return found
+    labels = dataset.targets.tolist() if hasattr(dataset.targets, "tolist") else list(dataset.targets)
+    data = numpy.asarray(dataset.data)
+    if source.targets != labels or len(data) != len(labels):
+        return _refused(f"the labels of {type(dataset).__name__} are not those of its files")
+    listing = source._listing()
+    for index, picture in enumerate(data):
+        pixels, width, height, _ = listing.sample(index)
+        mine = numpy.frombuffer(pixels, numpy.uint8).reshape(height, width, 3)
+        if not numpy.array_equal(mine, picture if picture.ndim == 3 else numpy.broadcast_to(picture[:, :, None], mine.shape)):
+            return _refused(f"picture {index} of {type(dataset).__name__} is not that of its files")
+    return found._replace(source=source)
+
+
+def _cifar(dataset: Any) -> Recognised:
+    kind = datasets.CIFAR10 if type(dataset).__name__ == "CIFAR10" else datasets.CIFAR100
+    return _pixels(dataset, kind(os.path.join(dataset.root, dataset.base_folder), train=dataset.train))
+
+
+def _mnist(dataset: Any) -> Recognised:
+    return _pixels(dataset, datasets.MNIST(dataset.raw_folder, train=dataset.train))
+
+
+def _subset(dataset: Any) -> Recognised:
+    found = recognise(dataset.dataset)
+    return found if found.why else found.subset([int(row) for row in dataset.indices])
+
+
+def _concatenated(dataset: Any) -> Recognised:
+    parts = [recognise(part) for part in dataset.datasets]
+    refused = next((part for part in parts if part.why), None)
+    if refused is not None:
+        return refused
+    transform = parts[0].transform
+    if any(part.transform is not transform for part in parts):
+        return _refused("the parts of ConcatDataset have different transforms")
+    samples: list = []
+    for part in parts:
+        if not isinstance(part.source, (datasets.ImageFolder, datasets.FileList)):
+            return _refused(f"ConcatDataset holds {type(part.source).__name__}, whose pictures are no files")
+        these = part.source.samples
+        samples += these if part.rows is None else [these[row] for row in part.rows]
+    return _listed(Recognised(transform=transform), samples)
+
+
+_KINDS = {
+    "torchvision.datasets.folder.ImageFolder": _folder,
+    "torchvision.datasets.folder.DatasetFolder": _folder,
+    "torchvision.datasets.cifar.CIFAR10": _cifar,
+    "torchvision.datasets.cifar.CIFAR100": _cifar,
+    "torchvision.datasets.mnist.MNIST": _mnist,
+    "torchvision.datasets.mnist.FashionMNIST": _mnist,
+    "torchvision.datasets.mnist.KMNIST": _mnist,
+    "torch.utils.data.dataset.Subset": _subset,
+    "torch.utils.data.dataset.ConcatDataset": _concatenated,
+}

@@ -1,0 +1,286 @@
+"""Data sets whose samples are the program's own Python: tensors, numbers, texts in tuples and dicts, as torch's DataLoader takes
+them, in worker processes and in this process; and collate_fn."""
+
+import collections
+import os
+import random
+import warnings
+
+import numpy
+import torch
+from PIL import Image
+from torch.utils.data import default_collate, get_worker_info
+
+import penstock
+from jobs import run_tests
+from photos import TRAIN, raises
+
+warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
+Point = collections.namedtuple("Point", "x y")
+
+
+class Rich(torch.utils.data.Dataset):
+    """All kinds of leaves."""
+
+    def __len__(self):
+        return 37
+
+    def __getitem__(self, index):
+        return {"tensor": torch.full((3, 4), index, dtype=torch.float32), "half": torch.ones(2, dtype=torch.bfloat16) * index,
+                "flags": torch.tensor([index % 2 == 0, True]), "array": numpy.arange(index, index + 3),
+                "number": index, "share": index / 7, "is": index > 5, "name": f"sample {index}",
+                "point": Point(index, float(index)), "list": [index, (torch.tensor(index), "x" * (index % 4))]}
+
+
+class Uneven(torch.utils.data.Dataset):
+    """Boxes, as for detection: another number in each picture."""
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, index):
+        return torch.full((3, 5 + index % 3, 6), index, dtype=torch.float32), {
+            "boxes": torch.zeros(index % 4, 4) + index, "labels": torch.arange(index % 4), "picture": Image.new("RGB", (4, 4), index)}
+
+
+class Drawing(torch.utils.data.Dataset):
+    """Draws from every global generator."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return index, random.random(), float(numpy.random.random()), torch.rand(3)
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[name], b[name]) for name in a)
+    if hasattr(a, "_fields"):
+        return type(a) is type(b) and all(map(same, a, b))
+    if isinstance(a, (list, tuple)):
+        return isinstance(b, (list, tuple)) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, numpy.ndarray):
+        return a.dtype == b.dtype and numpy.array_equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+def same_as_torchs(dataset, workers, **options):
+    compared = 0
+    theirs = torch.utils.data.DataLoader(dataset, 8, **options)
+    with penstock.DataLoader(dataset, 8, num_workers=workers, **options) as ours:
+        assert len(ours) == len(theirs)
+        for mine, wanted in zip(ours, theirs):
+            assert same(mine, wanted), (mine, wanted)
+            compared += 1
+    assert compared == len(theirs) > 2
+
+
+def test_samples_are_collated_as_torch_does():
+    for workers in (0, 2):
+        same_as_torchs(Rich(), workers)
+        same_as_torchs(Rich(), workers, drop_last=True)
+        same_as_torchs(Rich(), workers, collate_fn=list)
+        same_as_torchs(Uneven(), workers, collate_fn=list)
+        same_as_torchs(Uneven(), workers, collate_fn=lambda samples: tuple(zip(*samples)))  # never pickled
+    with penstock.DataLoader(Rich(), 8) as loader:
+        batch = next(iter(loader))
+        assert batch.indices.tolist() == list(range(8)) and batch["tensor"].shape == (8, 3, 4)
+
+
+def digest(loader):
+    return [[(value.tolist() if hasattr(value, "tolist") else value) for value in batch] for batch in loader]
+
+
+def test_draws_follow_from_the_sample_wherever_it_is_made():
+    streams = []
+    for workers in (0, 1, 3):
+        with penstock.DataLoader(Drawing(), 8, True, num_workers=workers, seed=5) as loader:
+            streams.append([digest(loader), digest(loader)])
+    assert streams[0] == streams[1] == streams[2] and streams[0][0] != streams[0][1]
+    by_sample = {index: row for batch in streams[0][0] for index, *row in zip(*batch)}
+    with penstock.DataLoader(Drawing(), 5, sampler=[7, 3, 11], seed=5, num_workers=0) as loader:
+        (batch,) = digest(loader)
+    assert {index: row for index, *row in zip(*batch)} == {index: by_sample[index] for index in (7, 3, 11)}
+
+
+def test_the_programs_generators_stay_as_they_were():
+    def state():
+        return random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    with penstock.DataLoader(Drawing(), 8, num_workers=0, collate_fn=lambda samples: (torch.rand(1), random.random())) as loader:
+        torch.rand(1)
+        before = state()
+        first = [(float(a), b) for a, b in loader]
+        assert state() == before and len(set(first)) == 3
+    with penstock.DataLoader(Drawing(), 8, num_workers=2, collate_fn=lambda samples: (torch.rand(1), random.random())) as loader:
+        assert [(float(a), b) for a, b in loader] == first
+
+
+class Here(torch.utils.data.Dataset):
+    """Cannot be pickled, and changes."""
+
+    def __init__(self):
+        self.lock = open(os.devnull)
+        self.made = 0
+        self.shift = 0
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        self.made += 1
+        return index + self.shift, os.getpid()
+
+
+def test_without_workers_it_runs_in_this_process():
+    dataset = Here()
+    with penstock.DataLoader(dataset, 4) as loader:
+        for shift in (0, 100):
+            dataset.shift = shift
+            numbers, pids = map(torch.cat, zip(*loader))
+            assert numbers.tolist() == list(range(shift, shift + 12)) and set(pids.tolist()) == {os.getpid()}
+        assert dataset.made >= 24
+    raises(TypeError, lambda: penstock.DataLoader(Here(), 4, num_workers=2), "Here", "cannot be pickled", "lock")
+
+
+class Failing(torch.utils.data.Dataset):
+    def __init__(self, at):
+        self.at = at
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index == self.at:
+            raise KeyError("no such page")
+        return torch.tensor(index)
+
+
+class Growing(Failing):
+    def __getitem__(self, index):
+        return torch.zeros(2 if index != self.at else 5)
+
+
+def test_any_number_of_batches_may_be_kept():
+    for workers in (0, 2):
+        with penstock.DataLoader(Rich(), 3, num_workers=workers) as loader:
+            kept = list(loader)
+    assert len(kept) == 13
+    assert torch.cat([batch["number"] for batch in kept]).tolist() == list(range(37))
+    assert torch.cat([batch.indices for batch in kept]).tolist() == list(range(37))
+
+
+def test_what_fails_is_named():
+    for workers in (0, 1):
+        with penstock.DataLoader(Failing(5), 4, num_workers=workers) as loader:
+            raises(penstock.DatasetError, lambda: list(loader), "Failing[5]", "KeyError", "no such page", "own_samples_test.py")
+        with penstock.DataLoader(Growing(5), 4, num_workers=workers) as loader:
+            raises(penstock.DatasetError, lambda: list(loader), "Growing[5]", "[5] where the first ones have", "[2]")
+        with penstock.DataLoader(Failing(-1), 4, num_workers=workers, collate_fn=lambda samples: 1 // 0) as loader:
+            raises(ZeroDivisionError, lambda: list(loader))
+    raises(KeyError, lambda: penstock.DataLoader(Failing(0), 4), "no such page")  # the first is looked at here
+    raises(penstock.DatasetError, lambda: penstock.DataLoader([]), "empty")
+
+
+class Numbered(torch.utils.data.Dataset):
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return index, -1 if info is None else info.id, -1 if info is None else info.num_workers, int(os.environ.get("STARTED", -1))
+
+
+def started(number):
+    os.environ["STARTED"] = str(10 + number)
+
+
+def test_workers_know_their_numbers():
+    with penstock.DataLoader(Numbered(), 3, num_workers=2, worker_init_fn=started) as loader:
+        _, ids, counts, said = map(torch.cat, zip(*loader))
+    assert set(ids.tolist()) <= {0, 1} and set(counts.tolist()) == {2} and said.tolist() == [10 + one for one in ids.tolist()]
+    with penstock.DataLoader(Numbered(), 3) as loader:
+        assert {tuple(row) for batch in loader for row in zip(*(one.tolist() for one in batch[1:]))} == {(-1, -1, -1)}
+
+
+class Listing(torch.utils.data.Dataset):
+    """As ImageNet's: a long list of paths, which no compression makes short."""
+
+    def __init__(self):
+        draw = random.Random(3)
+        self.samples = [("%032x" % draw.getrandbits(128), number) for number in range(120_000)]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index]
+
+
+def test_a_large_data_set_reaches_the_workers():
+    dataset = Listing()
+    with penstock.DataLoader(dataset, 50, num_workers=2, sampler=[0, 119_999, 60_000]) as loader:
+        ((names, numbers),) = list(loader)
+        state = loader.state_dict()
+        assert list(names) == [dataset.samples[number][0] for number in (0, 119_999, 60_000)] and numbers.tolist() == [0, 119_999, 60_000]
+    assert len(str(state)) < 100_000
+    with penstock.DataLoader(Listing(), 50, num_workers=1, sampler=[0, 119_999, 60_000]) as loader:
+        loader.load_state_dict(state)
+
+
+def test_resuming():
+    for workers in (0, 2):
+        with penstock.DataLoader(Drawing(), 4, True, num_workers=workers, seed=2) as whole:
+            wanted = digest(whole)
+        with penstock.DataLoader(Drawing(), 4, True, num_workers=workers, seed=2) as first:
+            steps = iter(first)
+            got = digest([next(steps), next(steps)])
+            state = first.state_dict()
+        with penstock.DataLoader(Drawing(), 4, True, num_workers=1 if workers == 0 else 0, seed=2) as second:
+            second.load_state_dict(state)
+            assert got + digest(second) == wanted
+
+
+def negative(picture):
+    assert isinstance(picture, Image.Image) and picture.size == (32, 32)
+    return Image.eval(picture, lambda value: 255 - value)
+
+
+def test_the_first_steps_are_the_loaders():
+    from torch.utils.data import Subset
+    from torchvision import transforms as V
+    from torchvision.datasets import ImageFolder
+    first = [V.RandomResizedCrop(32), V.RandomHorizontalFlip()]
+    options = dict(batch_size=16, shuffle=True, seed=4)
+    for rows in (range(80), range(20, 60)):
+        with penstock.DataLoader(Subset(ImageFolder(TRAIN, V.Compose([*first, V.PILToTensor()])), rows), **options) as native:
+            wanted = [(255 - images, labels.clone()) for images, labels in native]
+        for workers in (0, 2):
+            with penstock.DataLoader(Subset(ImageFolder(TRAIN, V.Compose([*first, negative, V.PILToTensor()])), rows),
+                                     num_workers=workers, **options) as loader:
+                got = [(images.clone(), labels.clone()) for images, labels in loader]
+            assert len(got) == len(wanted) > 2
+            for (images, labels), (others, numbers) in zip(got, wanted):
+                assert torch.equal(images, others) and torch.equal(labels, numbers)
+
+
+def test_collate_fn_of_pictures_that_loaders_make():
+    from penstock import transforms as T
+    steps = [T.Resize(40), T.CenterCrop(32), T.ToDtype("float32", scale=True)]
+    options = dict(transform=steps, seed=1, tail="torch")
+    with penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, **options) as plain, \
+            penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, collate_fn=default_collate, **options) as collated, \
+            penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, collate_fn=list, batch="dict", **options) as rows:
+        compared = 0
+        for (images, labels), (others, numbers), samples in zip(plain, collated, rows):
+            assert torch.equal(images, others) and torch.equal(labels, numbers)
+            assert [int(one["label"]) for one in samples] == labels.tolist() and torch.equal(samples[3]["image"], images[3])
+            compared += 1
+        assert compared == 5
+        assert plain.stats()["pixel_hash"] == collated.stats()["pixel_hash"]
+
+
+if __name__ == "__main__":
+    run_tests(globals())

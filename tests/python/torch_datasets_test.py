@@ -1,0 +1,180 @@
+"""torchvision's and torch's data sets in penstock.DataLoader: which ones loaders read themselves, and that they give what torch's
+DataLoader gives."""
+
+import os
+import pickle
+import tempfile
+import unittest.mock
+import warnings
+
+import numpy
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Subset, random_split
+from torchvision import transforms as V
+from torchvision.datasets import CIFAR10, MNIST, DatasetFolder, ImageFolder, cifar
+from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
+
+import penstock
+from jobs import run_tests
+from penstock import _torch_datasets
+from photos import TRAIN, VAL, WORK, raises
+
+STEPS = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor()])
+
+
+def folder(**more):
+    return ImageFolder(TRAIN, STEPS, **more)
+
+
+def same_pixels(ours, theirs):
+    """Equal bytes; as floats they differ in the last bit, as ToTensor divides and ToDtype multiplies."""
+    return ours.dtype == theirs.dtype and torch.equal(ours.mul(255).round(), theirs.mul(255).round()) and \
+        float((ours - theirs).abs().max()) < 1e-7
+
+
+def same_as_torchs(dataset, native=True, **options):
+    """Both loaders' batches are equal; the number of samples compared."""
+    assert (_torch_datasets.recognise(dataset).why == "") == native, _torch_datasets.recognise(dataset).why
+    compared = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if not native else "error")
+        ours = penstock.DataLoader(dataset, 16, **options)
+    with ours:
+        theirs = torch.utils.data.DataLoader(dataset, 16, **options)
+        assert len(ours) == len(theirs) and len(ours.dataset) == len(dataset)
+        for (images, labels), (wanted, numbers) in zip(ours, theirs):
+            assert same_pixels(images, wanted)
+            assert labels.dtype == numbers.dtype and torch.equal(labels, numbers)
+            compared += len(labels)
+    assert compared == (len(dataset) // 16 * 16 if options.get("drop_last") else len(dataset)) > 0, compared
+    return compared
+
+
+def test_an_image_folder():
+    same_as_torchs(folder())
+    same_as_torchs(folder(), drop_last=True)
+    same_as_torchs(DatasetFolder(TRAIN, default_loader, IMG_EXTENSIONS, STEPS))
+    with penstock.DataLoader(folder(), 16) as loader:
+        assert loader.classes == folder().classes and loader.dataset.class_to_idx == folder().class_to_idx
+
+
+def test_lists_that_the_program_changed_are_followed():
+    fewer = folder()
+    fewer.samples = fewer.imgs = fewer.samples[5:60:2]
+    fewer.targets = [label for _, label in fewer.samples]
+    assert type(_torch_datasets.recognise(fewer).source) is penstock.FileList
+    assert same_as_torchs(fewer) == 28
+    other = folder()
+    other.samples = [(path, 7 - label) for path, label in other.samples]
+    same_as_torchs(other)
+    left_out = {path for path, _ in folder().samples[::7]}
+    assert same_as_torchs(ImageFolder(TRAIN, STEPS, is_valid_file=lambda path: path not in left_out)) == 68
+
+
+def test_subsets_and_concatenations():
+    draw = torch.Generator().manual_seed(3)
+    first, second = random_split(folder(), [50, 30], generator=draw)
+    assert same_as_torchs(first) == 50 and same_as_torchs(second) == 30
+    assert same_as_torchs(Subset(first, [4, 0, 4, 49])) == 4
+    assert same_as_torchs(ConcatDataset([folder(), ImageFolder(VAL, STEPS)])) == 80 + 26
+    together = folder().transform
+    val = ImageFolder(VAL, together)
+    train = ImageFolder(TRAIN, together)
+    assert same_as_torchs(Subset(ConcatDataset([Subset(train, range(10, 40)), val]), range(20, 50))) == 30
+    # Another order of the same rows, shuffled: torch's permutation of the subset's places.
+    with penstock.DataLoader(first, 10, True, seed=5) as loader:
+        order = torch.cat([batch.indices for batch in loader]).tolist()
+    places = torch.randperm(50, generator=torch.Generator().manual_seed(5)).tolist()
+    assert order == [first.indices[place] for place in places]
+
+
+def test_a_programs_sampler_counts_in_the_subset():
+    rows = Subset(folder(), range(40, 70))
+    same_as_torchs(rows, sampler=[29, 0, 7, 7, 3])
+
+
+def test_cifar_and_mnist():
+    draw = numpy.random.default_rng(5)
+    with tempfile.TemporaryDirectory(dir=WORK) as work:
+        base = os.path.join(work, "cifar-10-batches-py")
+        os.mkdir(base)
+        for name in [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]:
+            with open(os.path.join(base, name), "wb") as file:
+                pickle.dump({"data": draw.integers(0, 256, (8, 3072), dtype=numpy.uint8), "labels": [3, 1, 4, 1, 5, 9, 2, 6]}, file)
+        with open(os.path.join(base, "batches.meta"), "wb") as file:
+            pickle.dump({"label_names": [f"class {number}" for number in range(10)]}, file)
+        # The published files' checksums are not those of these.
+        with unittest.mock.patch.object(cifar, "check_integrity", lambda *_: True):
+            cifars = CIFAR10(work, train=True, transform=V.ToTensor())
+        assert same_as_torchs(cifars) == 40
+        assert same_as_torchs(Subset(cifars, range(3, 37, 3))) == 12
+        cifars.data = cifars.data.copy()
+        cifars.data[33, 5, 5, 1] ^= 1
+        assert "picture 33" in _torch_datasets.recognise(cifars).why
+        assert same_as_torchs(cifars, native=False) == 40
+    with tempfile.TemporaryDirectory(dir=WORK) as work:
+        raw = os.path.join(work, "MNIST", "raw")
+        os.makedirs(raw)
+        for part, count in (("train", 30), ("t10k", 20)):
+            with open(os.path.join(raw, f"{part}-images-idx3-ubyte"), "wb") as file:
+                file.write(b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 28, 28)) +
+                           draw.integers(0, 256, count * 784, dtype=numpy.uint8).tobytes())
+            with open(os.path.join(raw, f"{part}-labels-idx1-ubyte"), "wb") as file:
+                file.write(b"\0\0\x08\x01" + count.to_bytes(4, "big") + bytes(n % 10 for n in range(count)))
+        grey = V.Compose([V.Grayscale(3), V.ToTensor()])
+        assert same_as_torchs(MNIST(work, train=False, transform=grey)) == 20
+
+
+class Further(ImageFolder):
+    def __getitem__(self, index):
+        picture, label = super().__getitem__(index)
+        return 1 - picture, label
+
+
+def own_loader(path):
+    return Image.open(path).convert("RGB")
+
+
+def test_others_run_in_python():
+    for dataset, why in ((Further(TRAIN, STEPS), "does not know"), (folder(loader=own_loader), "loader of its own"),
+                         (folder(target_transform=lambda label: label + 1), "target_transform")):
+        assert why in _torch_datasets.recognise(dataset).why
+        same_as_torchs(dataset, native=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        penstock.DataLoader(folder(target_transform=lambda label: label + 1), 16).close()
+    assert any("in this process (num_workers=0)" in str(one.message) and "target_transform" in str(one.message) for one in said)
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+def test_what_is_refused():
+    raises(penstock.UsageError, lambda: penstock.DataLoader(Endless()), "IterableDataset", "WebDataset")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(folder(), None), "batch_size=None", "batch_size=1")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(ImageFolder(TRAIN), 16), "no transform")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(folder(), 16, transform=STEPS), "both")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(17), "int", "ImageFolder")
+
+
+def test_penstocks_own_with_a_transform():
+    for ours in (penstock.ImageFolder(TRAIN, STEPS), penstock.ImageFolder(TRAIN, transform=STEPS)):
+        with penstock.DataLoader(ours, 16) as loader, penstock.DataLoader(folder(), 16, tail="drop") as torchs:
+            for (images, labels), (wanted, numbers) in zip(loader, torchs):
+                assert same_pixels(images, wanted) and torch.equal(labels, numbers)
+
+
+def test_nothing_is_left_open():
+    import gc
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        penstock.DataLoader(Subset(folder(), range(20)), 4).close()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2, os.listdir("/proc/self/fd")
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,167 @@
+"""The words of torch's DataLoader: its arguments in its order, its samplers, its seeds."""
+
+import inspect
+import os
+import sys
+import warnings
+from unittest import mock
+
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torchvision import transforms as V
+from torchvision.datasets import ImageFolder
+
+import penstock
+from jobs import run_tests
+from photos import JOB, TRAIN, raises
+
+STEPS = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor()])
+
+
+def folder():
+    return ImageFolder(TRAIN, STEPS)
+
+
+def order(loader):
+    return [int(index) for batch in loader for index in batch.indices]
+
+
+def test_the_arguments_are_torchs():
+    def names(function):
+        return [name for name, one in inspect.signature(function).parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    theirs = names(torch.utils.data.DataLoader.__init__)
+    mine = names(penstock.DataLoader.__init__)
+    positional = mine[:mine.index("generator") + 1]
+    assert positional == theirs[:len(positional)] and len(positional) == 14, (positional, theirs)
+    every = set(inspect.signature(penstock.DataLoader.__init__).parameters)
+    missing = set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - every
+    assert not missing, missing
+
+
+def test_the_table_of_arguments_is_that_of_the_signature():
+    sys.path.append(os.path.join(os.environ["PENSTOCK_SOURCE"], "bindings", "python"))
+    import torch_table
+    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "bindings", "python", "FROM_TORCH.md")) as file:
+        said = file.read().partition("<!-- table -->\n")[2].partition("<!-- end of table -->")[0]
+    newer = "in_order" in inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    assert newer or said == torch_table.table(), "write it anew: python3 bindings/python/torch_table.py"
+    assert said.count("\n| `") >= 16
+
+
+def test_a_loader_of_few_words():
+    with penstock.DataLoader(folder(), 32, True) as loader:
+        assert (loader.batch_size, len(loader), loader.drop_last, loader.num_replicas) == (32, 3, False, 1)
+        assert sorted(order(loader)) == list(range(80))
+        sizes = [len(labels) for _, labels in loader]
+        assert sizes == [32, 32, 16] and loader.num_samples == 80
+    with penstock.DataLoader(folder()) as loader:
+        assert loader.batch_size == 1 and len(loader) == 80 and order(loader) == list(range(80))
+    with penstock.DataLoader(folder(), 32, num_workers=3, prefetch_factor=2, timeout=30, persistent_workers=True) as loader:
+        assert loader.num_workers == 3 and loader.timeout == 30 and loader.persistent_workers
+    with penstock.DataLoader(JOB, split="val", num_workers=1, prefetch_factor=2) as loader:
+        assert loader.num_workers == 1 and len(list(loader)) == 2
+
+
+def test_what_has_no_meaning_is_told_once():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            penstock.DataLoader(folder(), 16, multiprocessing_context="spawn").close()
+    assert len([one for one in said if "multiprocessing_context" in str(one.message)]) == 1
+    for name, value in (("num_workers", -1), ("prefetch_factor", 0), ("timeout", -1)):
+        raises(penstock.UsageError, lambda: penstock.DataLoader(folder(), 16, **{name: value}), name)
+
+
+def test_a_distributed_sampler_is_made_by_the_library():
+    for shuffle in (False, True):
+        for drop_last in (False, True):
+            for rank in range(3):
+                sampler = DistributedSampler(folder(), 3, rank, shuffle=shuffle, seed=4, drop_last=drop_last)
+                with penstock.DataLoader(folder(), 5, sampler=sampler) as loader:
+                    assert loader.sampler is sampler and (loader.num_replicas, loader.rank) == (3, rank)
+                    assert "order" not in loader.state_dict()  # a program's own
+                    assert order(loader) == list(sampler) and len(loader) == -(-len(sampler) // 5)
+                    sampler.set_epoch(7)
+                    assert order(loader) == list(sampler) and loader.state_dict()["epoch"] == 8
+                    assert (loader.dataset_size, loader.num_samples) == (80, len(sampler))
+    batches = BatchSampler(DistributedSampler(folder(), 2, 1, seed=4), 6, drop_last=True)
+    with penstock.DataLoader(folder(), batch_sampler=batches) as loader:
+        assert loader.batch_sampler is batches and loader.sampler is batches.sampler and len(loader) == len(batches)
+        batches.sampler.set_epoch(2)
+        assert order(loader) == [index for batch in batches for index in batch]
+    raises(penstock.UsageError, lambda: penstock.DataLoader(folder(), 5, sampler=DistributedSampler(folder(), 2, 0, seed=4), seed=5),
+           "seed=5", "seed=4")
+
+
+def test_a_state_goes_on_with_another_number_of_ranks():
+    def loaders(ranks):
+        return [penstock.DataLoader(folder(), 8 // ranks, sampler=DistributedSampler(folder(), ranks, rank, seed=4))
+                for rank in range(ranks)]
+    (one,) = loaders(1)
+    with one:
+        steps = iter(one)
+        for _ in range(3):
+            next(steps)
+        state = one.state_dict()
+        rest = [sorted(batch.indices.tolist()) for batch in steps]
+    two = loaders(2)
+    for loader in two:
+        loader.load_state_dict(state)
+    assert [sorted(a.indices.tolist() + b.indices.tolist()) for a, b in zip(*two)] == rest
+    for loader in two:
+        loader.close()
+
+
+def test_other_samplers():
+    with penstock.DataLoader(folder(), 16, sampler=SequentialSampler(folder())) as loader:
+        assert order(loader) == list(range(80)) and "order" not in loader.state_dict()
+    with penstock.DataLoader(folder(), 16, sampler=RandomSampler(folder()), seed=3) as loader, \
+            penstock.DataLoader(folder(), 16, True, seed=3) as shuffled:
+        assert "order" not in loader.state_dict() and order(loader) == order(shuffled)
+    for sampler in (RandomSampler(folder(), replacement=True), SubsetRandomSampler(range(20)), [3, 1, 2]):
+        with penstock.DataLoader(folder(), 16, sampler=sampler) as loader:
+            assert "order" in loader.state_dict() and len(order(loader)) == len(sampler)
+
+
+def test_seeds_come_from_torch():
+    def of(**options):
+        with penstock.DataLoader(folder(), 16, True, **options) as loader:
+            return order(loader)
+    torch.manual_seed(11)
+    first = of()
+    assert of() == first == of(seed=11) == of(generator=torch.Generator().manual_seed(11))
+    torch.manual_seed(12)
+    assert of() != first
+    raises(penstock.UsageError, lambda: of(seed=3, generator=torch.Generator()), "generator", "seed")
+
+
+def test_a_state_brings_its_seed():
+    torch.manual_seed(21)
+    with penstock.DataLoader(folder(), 16, True) as loader:
+        steps = iter(loader)
+        next(steps)
+        state = loader.state_dict()
+        rest = [batch.indices.tolist() for batch in steps]
+    torch.manual_seed(22)  # as in another process
+    with penstock.DataLoader(folder(), 16, True) as loader:
+        loader.load_state_dict(state)
+        assert [batch.indices.tolist() for batch in loader] == rest
+    with penstock.DataLoader(folder(), 16, True, seed=5) as loader:
+        raises(penstock.ConfigError, lambda: loader.load_state_dict(state), "seed")
+
+
+def test_every_rank_gets_everything_unless_it_asks():
+    with mock.patch.dict(os.environ, RANK="1", WORLD_SIZE="2"):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with penstock.DataLoader(folder(), 16) as loader:
+                assert loader.num_replicas == 1 and order(loader) == list(range(80))
+        assert any('num_replicas="auto"' in str(one.message) for one in said)
+        with penstock.DataLoader(folder(), 16, num_replicas="auto") as loader:
+            assert (loader.num_replicas, loader.rank) == (2, 1) and order(loader) == list(range(1, 80, 2))
+        with penstock.DataLoader(penstock.ImageFolder(TRAIN, STEPS), 16) as loader:  # not torch's
+            assert loader.num_replicas == 2
+
+
+if __name__ == "__main__":
+    run_tests(globals())
