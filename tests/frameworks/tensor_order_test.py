@@ -118,15 +118,19 @@ class Measure:
 
 def pixel_cases():
     """Those of pixels_torchvision_test that are for sizes of any kind."""
-    for name, params, _, _ in pixels.cases():
-        # No bicubic warps for tensors, no threshold above a byte's largest; RandomErasing's replay makes bytes.
-        if params.get("interpolation") != "bicubic" and params.get("threshold") != 256 and name != "RandomErasing":
+    seen = []
+    for name, params, _, _ in [*pixels.cases(), *pixels.later_cases()]:
+        # No bicubic warps for tensors, no threshold above a byte's largest; the replays of these two make PIL pictures of bytes.
+        if params.get("interpolation") == "bicubic" or params.get("threshold") == 256 or name in ("RandomErasing", "GaussianNoise"):
+            continue
+        if (name, params) not in seen:
+            seen.append((name, params))
             yield name, params
 
 
 def replay_of(wanted, params):
     """The replay by the module's functions, as they are patched at this moment."""
-    for name, given, replay, _ in pixels.cases():
+    for name, given, replay, _ in [*pixels.cases(), *pixels.later_cases()]:
         if name == wanted and given == params:
             return replay
     raise AssertionError(wanted)
@@ -137,8 +141,9 @@ def tensor_posterize(image, bits):
 
 
 POLICIES = ("AutoAugment", "RandAugment", "TrivialAugmentWide")
-# What is not translated behind ToTensor.
-NO_FLOATS = ("RandomPosterize", "RandomEqualize", "AugMix", "RandomSolarize", *POLICIES)
+ONLY_V2 = ("AugMix", "RandomPerspective", "Identity", "RGB", "RandomChannelPermutation", "RandomPhotometricDistort", "JPEG")
+# What is not translated behind ToTensor; RandomSolarize is, with another number for its threshold.
+NO_FLOATS = ("RandomPosterize", "RandomEqualize", "AugMix", "JPEG", "RandomSolarize", *POLICIES)
 
 
 def magnitude_of_v1(name, bin_, bins, image, **table):
@@ -170,7 +175,7 @@ def measure(run):
             run.case(name, [{name: params}], 0, of(F))
     for name, params in pixel_cases():
         for F, v2 in ((F2, pixels.v2), (F1, None)):
-            if v2 is None and name in ("AugMix", "RandomPerspective"):  # these replays are v2's
+            if v2 is None and name in ONLY_V2:
                 continue
             with functions(F, v2):
                 replay = replay_of(name, params) if name != "AugMix" else torchvision_functions.policy.aug_mix(
@@ -190,7 +195,7 @@ def check(table):
     told.update({(f"{name} of v1", "PIL"): figures for name, figures in notes._V1_POLICIES.items()})
     for key, (_, values, differ, largest) in table.items():
         name = key[0].partition(",")[0]
-        if name in notes._POSITIONS:
+        if name in notes._EVERYWHERE:
             if differ or largest > 1e-4:
                 wrong.append(f"{key}: {differ} values differ, by {largest}, and it is called exact")
             continue

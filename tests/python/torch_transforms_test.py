@@ -244,7 +244,7 @@ def test_every_public_class_has_a_fate():
                 made = translate(one(*NEVER[name][0]) if name not in ("MixUp", "CutMix") else one(num_classes=3))
                 assert made.why.startswith(f"{name}: ") and NEVER[name][1] in made.why and len(made.rest) == 1, made
             if name in LATER:
-                made = translate(one(*LATER[name]))
+                made = translate([V.PILToTensor(), one(*LATER[name])])
                 if name in CATALOGUE:
                     assert not made.rest and list(made.steps[0]) == [name], made
                 else:

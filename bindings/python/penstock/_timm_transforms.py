@@ -43,11 +43,9 @@ def _random_resized_crop(read: Attributes, at: Picture) -> list:
     spec = {"size": read.numbers("size", many=(2,)), "scale": read.numbers("scale", many=(2,)),
             "ratio": read.numbers("ratio", many=(2,))}
     filters = read.take("interpolation")
-    if not isinstance(filters, (tuple, list)):
-        return [{"RandomResizedCrop": {**spec, "interpolation": filter_name(filters)}}]
-    # interpolation="random": one of several filters, each equally likely.
-    choices = [{"RandomResizedCrop": {**spec, "interpolation": filter_name(one)}} for one in filters]
-    return [{"RandomChoice": {"transforms": choices}}]
+    if isinstance(filters, (tuple, list)):  # interpolation="random": each sample gets one of them
+        return [{"RandomResizedCrop": {**spec, "interpolation": [filter_name(one) for one in filters]}}]
+    return [{"RandomResizedCrop": {**spec, "interpolation": filter_name(filters)}}]
 
 
 def _center_crop_or_pad(read: Attributes, at: Picture) -> list:

@@ -96,7 +96,8 @@ class _Walk:
             raise UsageError(f"{own[0] if own else 'MixUp or CutMix'} of penstock's stands in one pipeline with what cannot be "
                              f"translated: {why}", "put only torchvision's transforms and functions beside what runs in Python")
         notes = [_transform_notes.in_python(note.step) if converts else note for note, converts in self.notes]
-        notes += [_transform_notes.in_python(text_of(one)) for one in steps[first:]]
+        notes += [_transform_notes.in_python(text_of(one), why.partition(": ")[2] if at == number else "")
+                  for at, one in enumerate(steps[first:], first)]
         return Translated(self.steps, rest, why, notes, len(self.conversions) + number - first)
 
 

@@ -40,8 +40,10 @@ _ON_PIL = {
 _RESIZES = ("Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter")
 _OLDER = "equal bytes with Pillow before 13; since, where the height shrinks much more than the width, it resizes columns first"
 _POLICIES = ("AutoAugment", "RandAugment", "TrivialAugmentWide")
-_POSITIONS = ("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomErasing", "RandomInvert",
-              "RandomSolarize", "RandomPosterize", "FiveCrop", "TenCrop", "RandomChannelPermutation")
+# Equal bytes on PIL pictures and tensors alike.
+_EVERYWHERE = ("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomErasing", "RandomInvert",
+              "RandomSolarize", "RandomPosterize", "FiveCrop", "TenCrop", "RandomChannelPermutation", "Identity", "RGB", "JPEG",
+              "GaussianNoise")
 # On tensors: (largest difference in bytes' steps of 1 or 1/255; share of the values that differ, of floats by more than half a step,
 # which rounding to bytes makes). tests/frameworks/tensor_order_test.py measures them, and fails where they are wrong.
 _ON_BYTES: dict = {
@@ -102,7 +104,7 @@ def _on_pil(name: str, v1_policy: bool) -> Optional[str]:
 
 def _difference(name: str, filter_: str, on: str, v1_policy: bool) -> Optional[str]:
     """What differs, in words; None where nothing does. `on`: "PIL", "bytes" or "floats"."""
-    if name in _POSITIONS:
+    if name in _EVERYWHERE:
         return None
     if on == "PIL":
         return _on_pil(name, v1_policy)
@@ -181,16 +183,16 @@ def of_spec(spec: dict) -> Note:
     return Note(text, _LOADER, exact, words)
 
 
-def in_python(text: str) -> Note:
-    """Of a step that runs as it is."""
-    return Note(text, _WORKER, True, "exact: the program's own object is called")
+def in_python(text: str, why: str = "") -> Note:
+    """Of a step that runs as it is; `why`, of the first one that cannot be translated."""
+    return Note(text, _WORKER, True, "exact: the program's own object is called" + (f"; not translated: {why}" if why else ""))
 
 
 def _notes_of(what: Any) -> tuple:
-    """(notes, the sentence about what cannot be translated) of a transform or a loader."""
-    notes = getattr(what, "_transform_notes", None)
-    if notes is not None:
-        return notes, ""
+    """(notes, the sentence about what cannot be translated) of a transform or a loader, whose notes say it themselves."""
+    notes = getattr(what, "_transform_notes", None) or getattr(getattr(what, "_given", None), "notes", None)
+    if notes:
+        return list(notes), ""
     native = getattr(what, "_native", None)
     if native is not None and hasattr(native, "spec"):
         return [of_spec(spec) for spec in json.loads(native.spec())["split"]["pipeline"]], ""
