@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import zlib
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "transforms"))
@@ -95,7 +96,7 @@ class Measure:
         """`pipeline` after a step that only says the size; `at`: the step that draws."""
         for (width, height), images, paths in self.sets:
             sized = [{"CenterCrop": {"size": [height, width]}}, *pipeline]
-            lines, flat = self.ours(sized, paths * REPEATS, len(self.table))
+            lines, flat = self.ours(sized, paths * REPEATS, zlib.crc32(repr(pipeline).encode()))
             for number, (image, draws) in enumerate(zip(images * REPEATS, lines)):
                 made = torch.from_numpy(flat.reshape(len(paths) * REPEATS, 3, -1)[number].astype(np.float32))
                 tensor = F2.pil_to_tensor(image).as_subclass(Sized)
@@ -166,6 +167,14 @@ def functions(F, v2):
         yield
 
 
+def title_of(name, params):
+    """Warps by their filter, and turns by a quarter by themselves: there every point may lie between two pixels."""
+    if name not in ("RandomRotation", "RandomAffine", "RandomPerspective"):
+        return name
+    quarter = name == "RandomRotation" and params["degrees"] in ([90, 90], [-90, -90], [270, 270])
+    return f"{name}, {'by 90 degrees' if quarter else params.get('interpolation', 'nearest')}"
+
+
 def measure(run):
     for title, pipeline, at, of in resampling():
         for F in (F2,) if "lanczos" in title else (F2, F1):  # v1 has no lanczos for tensors
@@ -182,9 +191,17 @@ def measure(run):
                     params.get("mixture_width", 3), params.get("chain_depth", 3), tensor_posterize, on_tensors=True,
                     **{key: params[key] for key in params if key in ("all_ops", "severity")})
                 coloured = isinstance(params.get("fill"), list)
-                run.case(name, [{name: params}], 0, replay, floats=name not in NO_FLOATS and not coloured)
+                run.case(title_of(name, params), [{name: params}], 0, replay, floats=name not in NO_FLOATS and not coloured)
                 if name in POLICIES and v2 is None:
                     run.case(f"{name} of v1", [{name: params}], 0, replay, pil=True)
+
+
+def measure_perspective(run):
+    """Those of the other test have a colour, which floats would have otherwise."""
+    for mode in ("nearest", "bilinear"):
+        with functions(F2, pixels.v2):
+            run.case(f"RandomPerspective, {mode}", [{"RandomPerspective": {"distortion_scale": 0.7, "p": 1.0, "interpolation": mode}}], 0,
+                     pixels.perspective(mode, None))
 
 
 def check(table):
@@ -217,6 +234,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         run = Measure(folder)
         measure(run)
+        measure_perspective(run)
     lines = ["| transform | on | pictures | values | differ | share | by at most |", "|---|---|---|---|---|---|---|"]
     for (title, kind), (count, values, differ, largest) in run.table.items():
         lines.append(f"| {title} | {kind} | {count:,} | {values:,} | {differ:,} | {differ / values:.2%} | {largest:.3g} |")

@@ -434,9 +434,14 @@ def test_describe():
     assert "From here on in Python workers: own_function(): it is Python code" in text and text.count("Draws are penstock's") == 1
     with penstock.DataLoader(penstock.ImageFolder(VAL), transform=[V.CenterCrop(8), V.ToTensor(), V.Normalize(MEAN, STD)]) as loader:
         described = penstock.describe_transforms(loader, file=io.StringIO())
-        assert re.search(r"1\. CenterCrop\(size=\[?8.*\n.*\n     exact", described), described
+        assert re.search(r"1\. CenterCrop\(size=[\[(]8.*\n.*\n     exact", described), described
         assert described.count("runs: finishing") == 2
         assert json.loads(loader._native.spec())["split"]["pipeline"][0].keys() == {"CenterCrop"}
+    on_tensors = penstock.describe_transforms([V.PILToTensor(), V.RandomRotation((90, 90)), V.RandomRotation(20), V.ColorJitter(0.1),
+                                               V.RandomHorizontalFlip(), V.RandomErasing(value=7)], file=io.StringIO())
+    assert re.findall(r"     (exact|near): ", on_tensors) == ["exact", "near", "near", "near", "exact", "exact"], on_tensors
+    assert re.search(r"torchvision works on tensors of bytes here: \d+ % of the bytes differ, by \d+ at most", on_tensors)
+    assert "not measured" not in on_tensors
     raises(penstock.UsageError, lambda: penstock.describe_transforms(None), "describe_transforms")
     raises(penstock.UsageError, lambda: penstock.describe_transforms(7), "7 is no transform")
 
