@@ -217,7 +217,7 @@ class DataLoader {
   int64_t epoch() const noexcept;  // that the next begin() will give
   int64_t size() const noexcept;   // batches per epoch; the same for every replica
   int64_t batch_size() const noexcept;
-  int hold() const noexcept;  // trainer.hold: batches that the program may hold besides the one in use
+  int hold() const noexcept;             // trainer.hold: batches that the program may hold besides the one in use
   int64_t num_samples() const noexcept;  // of this replica that count, per epoch (padding in `eval` does not)
   int64_t dataset_size() const noexcept;
   int num_replicas() const noexcept;

@@ -69,7 +69,7 @@ struct DatasetSpec {
   // of the program whose child the worker is. "own:" before any of them: the samples are whatever the program's Python
   // returns, and a saved state is not compared by its bytes.
   std::string pickle;
-  std::string main;         // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
+  std::string main;  // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
   // Folders that Python workers look for modules in, with ':' between them; absolute once parsed. Where Python is used
   // and none is given: the job file's folder.
   std::string path;

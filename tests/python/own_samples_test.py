@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import default_collate, get_worker_info
 
 import penstock
-from jobs import run_tests
+from jobs import FULL, run_tests
 from photos import TRAIN, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
@@ -79,12 +79,14 @@ def same_as_torchs(dataset, workers, **options):
 
 
 def test_samples_are_collated_as_torch_does():
-    for workers in (0, 2):
-        same_as_torchs(Rich(), workers)
+    # Each worker process imports torch, which takes seconds where cores are busy: most of it in this process.
+    for workers in (0, 2) if FULL else (0,):
         same_as_torchs(Rich(), workers, drop_last=True)
         same_as_torchs(Rich(), workers, collate_fn=list)
         same_as_torchs(Uneven(), workers, collate_fn=list)
-        same_as_torchs(Uneven(), workers, collate_fn=lambda samples: tuple(zip(*samples)))  # never pickled
+    same_as_torchs(Rich(), 0)
+    same_as_torchs(Rich(), 1)
+    same_as_torchs(Uneven(), 1, collate_fn=lambda samples: tuple(zip(*samples)))  # never pickled
     with penstock.DataLoader(Rich(), 8) as loader:
         batch = next(iter(loader))
         assert batch.indices.tolist() == list(range(8)) and batch["tensor"].shape == (8, 3, 4)
@@ -96,10 +98,10 @@ def digest(loader):
 
 def test_draws_follow_from_the_sample_wherever_it_is_made():
     streams = []
-    for workers in (0, 1, 3):
+    for workers in (0, 1, 3) if FULL else (0, 2):
         with penstock.DataLoader(Drawing(), 8, True, num_workers=workers, seed=5) as loader:
             streams.append([digest(loader), digest(loader)])
-    assert streams[0] == streams[1] == streams[2] and streams[0][0] != streams[0][1]
+    assert all(stream == streams[0] for stream in streams) and streams[0][0] != streams[0][1]
     by_sample = {index: row for batch in streams[0][0] for index, *row in zip(*batch)}
     with penstock.DataLoader(Drawing(), 5, sampler=[7, 3, 11], seed=5, num_workers=0) as loader:
         (batch,) = digest(loader)
@@ -114,7 +116,7 @@ def test_the_programs_generators_stay_as_they_were():
         before = state()
         first = [(float(a), b) for a, b in loader]
         assert state() == before and len(set(first)) == 3
-    with penstock.DataLoader(Drawing(), 8, num_workers=2, collate_fn=lambda samples: (torch.rand(1), random.random())) as loader:
+    with penstock.DataLoader(Drawing(), 8, num_workers=1, collate_fn=lambda samples: (torch.rand(1), random.random())) as loader:
         assert [(float(a), b) for a, b in loader] == first
 
 
@@ -164,7 +166,7 @@ class Growing(Failing):
 
 
 def test_any_number_of_batches_may_be_kept():
-    for workers in (0, 2):
+    for workers in (0, 1) if FULL else (0,):
         with penstock.DataLoader(Rich(), 3, num_workers=workers) as loader:
             kept = list(loader)
     assert len(kept) == 13
@@ -173,7 +175,7 @@ def test_any_number_of_batches_may_be_kept():
 
 
 def test_what_fails_is_named():
-    for workers in (0, 1):
+    for workers in (0, 1) if FULL else (0,):
         with penstock.DataLoader(Failing(5), 4, num_workers=workers) as loader:
             raises(penstock.DatasetError, lambda: list(loader), "Failing[5]", "KeyError", "no such page", "own_samples_test.py")
         with penstock.DataLoader(Growing(5), 4, num_workers=workers) as loader:
@@ -231,7 +233,7 @@ def test_a_large_data_set_reaches_the_workers():
 
 
 def test_resuming():
-    for workers in (0, 2):
+    for workers in (0, 2) if FULL else (0,):
         with penstock.DataLoader(Drawing(), 4, True, num_workers=workers, seed=2) as whole:
             wanted = digest(whole)
         with penstock.DataLoader(Drawing(), 4, True, num_workers=workers, seed=2) as first:
@@ -254,14 +256,14 @@ def test_the_first_steps_are_the_loaders():
     from torchvision.datasets import ImageFolder
     first = [V.RandomResizedCrop(32), V.RandomHorizontalFlip()]
     options = dict(batch_size=16, shuffle=True, seed=4)
-    for rows in (range(80), range(20, 60)):
+    for rows in (range(80), range(20, 60)) if FULL else (range(20, 60),):
         with penstock.DataLoader(Subset(ImageFolder(TRAIN, V.Compose([*first, V.PILToTensor()])), rows), **options) as native:
             wanted = [(255 - images, labels.clone()) for images, labels in native]
-        for workers in (0, 2):
+        for workers in (0, 1):
             with penstock.DataLoader(Subset(ImageFolder(TRAIN, V.Compose([*first, negative, V.PILToTensor()])), rows),
                                      num_workers=workers, **options) as loader:
                 got = [(images.clone(), labels.clone()) for images, labels in loader]
-            assert len(got) == len(wanted) > 2
+            assert len(got) == len(wanted) > 1
             for (images, labels), (others, numbers) in zip(got, wanted):
                 assert torch.equal(images, others) and torch.equal(labels, numbers)
 

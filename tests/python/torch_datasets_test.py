@@ -47,7 +47,8 @@ def same_as_torchs(dataset, native=True, **options):
             assert same_pixels(images, wanted)
             assert labels.dtype == numbers.dtype and torch.equal(labels, numbers)
             compared += len(labels)
-    assert compared == (len(dataset) // 16 * 16 if options.get("drop_last") else len(dataset)) > 0, compared
+    samples = len(options.get("sampler", dataset))
+    assert compared == (samples // 16 * 16 if options.get("drop_last") else samples) > 0, compared
     return compared
 
 

@@ -45,6 +45,7 @@ class Asked(NamedTuple):
     num_workers: int = 0          # worker processes for samples in Python; 0: this process makes them
     asked_for_here: bool = False  # num_workers=0 was said
     worker_init_fn: Optional[Callable] = None
+    programs_order: bool = False  # the program's sampler says every index
 
 
 _IN_THIS_PROCESS = {"workers": 1, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a debugger may stop in it
@@ -204,12 +205,13 @@ def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout
     if any("Python" in step for step in [*steps, *gpu_steps]):
         python = python or {"interpreter": sys.executable}  # that has what this program has
         spec = {"path": _pickled.import_path(), **spec}
-    if rows is not None:
+    listed = rows is not None and not asked.programs_order
+    if listed:
         from ._memory_file import MemoryFile
         file = MemoryFile("penstock-rows", "".join(f"{row}\n" for row in rows).encode())
         kept = (*kept, file)
     made = _job.build(spec, split, steps, asked.named, asked.seed, gpu_steps)
-    if rows is not None:
+    if listed:
         made["splits"][split].setdefault("sampler", {})["indices"] = file.path
     if python:
         made["python"] = dict(python)

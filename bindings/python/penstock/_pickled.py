@@ -52,13 +52,13 @@ def dataset_spec(obj, kept=None, title=None):
     for method in ("__len__", "__getitem__"):
         if not hasattr(obj, method):
             raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
-    if type(obj).__module__ == "__mp_main__":
-        raise UnpicklableDataset(
-            f"the program makes its DataLoader at its top level, and that runs in every worker, because {type(obj).__name__} "
-            'is defined there: put what the program does under if __name__ == "__main__":, or move the class into a module')
-    given = getattr(obj, "dataset", obj) if title else obj
-    in_main = type(given).__module__ == "__main__"
     data, by_value = _dumps(obj)
+    if type(obj).__module__ == "__mp_main__" or (title and b"__mp_main__" in data):
+        raise UnpicklableDataset(
+            f"the program makes its DataLoader at its top level, and that runs in every worker, because {title or type(obj).__name__} "
+            'is defined there: put what the program does under if __name__ == "__main__":, or move the class into a module')
+    # Behind a title stands an object of penstock's, and what the program made is somewhere in it.
+    in_main = type(obj).__module__ == "__main__" or bool(title and b"__main__" in data)
     size = len(data)
     if size >= COMPRESS_FROM and (kept is None or size <= MAX_BYTES):
         data = zlib.compress(data)

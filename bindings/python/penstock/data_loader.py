@@ -219,14 +219,12 @@ class DataLoader:
         self._keys = dict(keys or {})
         given = _given.read_given(dataset, _given.Asked(split, named, transform, gpu_transform, order.seed, more,
                                                         _job.words_of(overrides), work.num_workers, num_workers == 0,
-                                                        worker_init_fn))
+                                                        worker_init_fn, order.sampler is not None))
         self.split, self._given = given.split, given
         lines = list(given.overrides)
         self._order = None if order.sampler is None else ProgramOrder(_of_rows(order.sampler, given.rows), self.split)
         if self._order is not None:
             lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]
-            if given.rows is not None:
-                lines += [f"splits.{self.split}.sampler.indices="]
         if order.drop_uneven:
             lines += [f"splits.{self.split}.sampler.drop_last=true"]
         if ranks_per_replica is not None:
