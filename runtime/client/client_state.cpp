@@ -71,9 +71,9 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   then.split.sampler.weights = split.split.sampler.weights;
   then.split.dataset.path = split.split.dataset.path;
   then.split.dataset.main = split.split.dataset.main;
-  // Of a data set that stays in the program its place among others says nothing; the fingerprint compares the rest.
-  const auto stays_here = [](const ResolvedSplit& one) { return one.split.dataset.pickle.starts_with("here:"); };
-  if (stays_here(then) && stays_here(split)) then.split.dataset.pickle = split.split.dataset.pickle;
+  // In this process or in workers; the fingerprint compares what there is to compare.
+  if (then.split.dataset.is_own() && split.split.dataset.is_own())
+    then.split.dataset.pickle = split.split.dataset.pickle;
   if (const std::string difference = first_difference(canonical_json(then), canonical_json(split));
       !difference.empty()) {
     throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",

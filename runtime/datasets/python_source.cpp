@@ -67,7 +67,7 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
     throw Error(ErrorKind::dataset, "the fields of " + dataset.title() + " are above 1 GiB a sample");
   }
   std::string text = "penstock python dataset 1\n";
-  const std::string pickle = dataset.pickle.starts_with("here:") ? "here" : dataset.pickle;
+  const std::string pickle = dataset.is_own() ? "own" : dataset.pickle;
   for (const std::string& part : {dataset.python, dataset.args, pickle, workers_->hello()}) {
     text += std::to_string(part.size()) + ":" + part + "\n";
   }

@@ -192,6 +192,9 @@ class PythonWorkers::Impl {
         here_(name_here(config_)),
         argv_{python_interpreter(host.spec), python_worker_script()},
         environment_(worker_environment()) {
+    Json said = parse_json(config_);
+    said["workers"] = spec_.workers;
+    config_ = json_text_replacing(said);
     put_back(start_first());
   }
 

@@ -641,6 +641,14 @@ void BatchBuilder::write_points(const GpuSample& sample, const KernelStep& kerne
     } else if (const auto* hue = std::get_if<HueOp>(&op)) {
       written.kind = PointKind::hue;
       written.shift = hue->shift;
+    } else if (const auto* noise = std::get_if<NoiseOp>(&op)) {
+      written.kind = noise->clip ? PointKind::noise_clipped : PointKind::noise_wrapped;
+      written.factor = noise->spread;
+      written.offset = noise->offset;
+      written.seed = noise->seed;
+    } else if (const auto* permuted = std::get_if<PermuteOp>(&op)) {
+      written.kind = PointKind::permute;
+      std::copy(permuted->from.begin(), permuted->from.end(), written.colour);
     } else if (const auto* erase = std::get_if<EraseOp>(&op)) {
       written.kind = erase->noise ? PointKind::noise : PointKind::fill;
       written.box = gpu_box(erase->box);

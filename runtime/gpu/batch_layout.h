@@ -300,17 +300,28 @@ struct PlacePart {
   uint64_t to_at = 0;
 };
 
-enum class PointKind : uint32_t { table, grey, saturation, hue, fill, noise };
+enum class PointKind : uint32_t {
+  table,
+  grey,
+  saturation,
+  hue,
+  permute,
+  fill,
+  noise,          // uniform, instead of the pixel
+  noise_clipped,  // normal, added
+  noise_wrapped,
+};
 
 // One change of a pixel by itself.
 struct PointStep {
   PointKind kind = PointKind::table;
-  uint32_t stride = 0;    // table: from one channel's to the next one's; 0: one for all
-  uint64_t table_at = 0;  // 256 bytes
-  float factor = 1;       // saturation
-  uint32_t shift = 0;     // hue
-  GpuBox box;             // fill, noise
-  uint8_t colour[4] = {};
+  uint32_t stride = 0;     // table: from one channel's to the next one's; 0: one for all
+  uint64_t table_at = 0;   // 256 bytes
+  float factor = 1;        // saturation; normal noise: its spread
+  float offset = 0;        // normal noise
+  uint32_t shift = 0;      // hue
+  GpuBox box;              // fill, noise
+  uint8_t colour[4] = {};  // fill; permute: the channels that become red, green and blue
   uint64_t seed = 0;
 };
 

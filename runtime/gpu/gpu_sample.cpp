@@ -46,7 +46,9 @@ OpClass class_of(const PixelOp& op) {
     OpClass operator()(const GreyOp&) const { return OpClass::point; }
     OpClass operator()(const SaturationOp&) const { return OpClass::point; }
     OpClass operator()(const HueOp&) const { return OpClass::point; }
+    OpClass operator()(const PermuteOp&) const { return OpClass::point; }
     OpClass operator()(const EraseOp&) const { return OpClass::point; }
+    OpClass operator()(const NoiseOp&) const { return OpClass::point; }
     OpClass operator()(const ContrastOp&) const { return OpClass::tone; }
     OpClass operator()(const AutocontrastOp&) const { return OpClass::tone; }
     OpClass operator()(const EqualizeOp&) const { return OpClass::tone; }

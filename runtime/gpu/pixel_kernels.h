@@ -16,6 +16,7 @@
 #include "runtime/pixels/blur_math.h"
 #include "runtime/pixels/color_math.h"
 #include "runtime/pixels/erase_noise.h"
+#include "runtime/pixels/gaussian_noise.h"
 #include "runtime/pixels/warp_math.h"
 
 namespace penstock {
@@ -88,6 +89,21 @@ PENSTOCK_HOST_DEVICE inline void point_pixel(uint8_t* memory, const PointPart& p
         rgb[0] = turned.r;
         rgb[1] = turned.g;
         rgb[2] = turned.b;
+        break;
+      }
+      case PointKind::permute: {
+        // Chosen, not looked up: a table of a thread's own would lie in memory.
+        const uint8_t red = rgb[0], green = rgb[1], blue = rgb[2];
+        for (int c = 0; c < 3; ++c) rgb[c] = step.colour[c] == 0 ? red : step.colour[c] == 1 ? green : blue;
+        break;
+      }
+      case PointKind::noise_clipped:
+      case PointKind::noise_wrapped: {
+        const PhiloxBlock block = normal_block(step.seed, unit);
+        const bool clip = step.kind == PointKind::noise_clipped;
+        for (int c = 0; c < 3; ++c) {
+          rgb[c] = noisy_byte(rgb[c], normal_of(block.word[c]), step.offset, step.factor, clip);
+        }
         break;
       }
       case PointKind::fill:

@@ -65,12 +65,17 @@ struct DatasetSpec {
   bool local = false;       // each node has some of the files, and the index or the pack says which there are
   std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
-  std::string pickle;       // base64 text
+  // base64 text; or "here:NAME", a data set that stays in the program's process, "memory:NAME", a pickle in the memory
+  // of the program whose child the worker is. "own:" before any of them: the samples are whatever the program's Python
+  // returns, and a saved state is not compared by its bytes.
+  std::string pickle;
   std::string main;         // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
   // Folders that Python workers look for modules in, with ':' between them; absolute once parsed. Where Python is used
   // and none is given: the job file's folder.
   std::string path;
 
+  // Is `pickle` nothing to compare a data set by?
+  bool is_own() const noexcept { return pickle.starts_with("here:") || pickle.starts_with("own:"); }
   bool is_python() const noexcept { return !python.empty() || !pickle.empty(); }
   // No classes: labels are 0 and mean nothing.
   bool is_paired() const noexcept { return !images.empty(); }

@@ -180,6 +180,14 @@ uint8_t hue_shift(double factor) {
   return static_cast<uint8_t>(static_cast<int>(factor * 255) & 255);
 }
 
+void permute_channels(PixelBuffer& image, const ChannelOrder& from) {
+  uint8_t* end = image.row(0) + byte_count(image);
+  for (uint8_t* p = image.row(0); p != end; p += 3) {
+    const uint8_t rgb[3] = {p[0], p[1], p[2]};
+    for (size_t c = 0; c < 3; ++c) p[c] = rgb[from[c]];
+  }
+}
+
 void autocontrast(PixelBuffer& image) {
   const std::array<Histogram, 3> histograms = histograms_of(image);
   map_channels(

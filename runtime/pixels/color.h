@@ -18,6 +18,7 @@
 namespace penstock {
 
 using ByteTable = std::array<uint8_t, 256>;
+using ChannelOrder = std::array<uint8_t, 3>;
 
 // Tables of the operations that map each byte by itself.
 ByteTable brightness_table(float factor);
@@ -40,6 +41,9 @@ void adjust_sharpness(PixelBuffer& image, float factor, PaintScratch& scratch);
 void shift_hue(PixelBuffer& image, uint8_t shift);
 // The shift of torchvision's hue factor (-0.5 to 0.5): np.uint8(factor * 255), towards zero.
 uint8_t hue_shift(double factor);
+
+// Channel c becomes what channel from[c] was: torchvision's permute_channels.
+void permute_channels(PixelBuffer& image, const ChannelOrder& from);
 
 // ImageOps.autocontrast and ImageOps.equalize, each channel by itself.
 void autocontrast(PixelBuffer& image);

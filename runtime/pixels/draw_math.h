@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define PENSTOCK_HD __host__ __device__
@@ -100,7 +99,7 @@ PENSTOCK_HD inline ReducedAngle reduce_angle(double x) noexcept {
 }  // namespace draw_detail
 
 PENSTOCK_HD inline double draw_exp(double x) noexcept {
-  if (x > 709.0) return std::numeric_limits<double>::infinity();
+  if (x > 709.0) return draw_detail::double_of(0x7ff0000000000000ULL);  // infinity
   if (x < -708.0) return 0.0;
   const double k = std::floor(x * 0x1.71547652b82fep+0 + 0.5);  // 1 / ln 2
   const double high = x - k * draw_detail::kLn2High;

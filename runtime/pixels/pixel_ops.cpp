@@ -4,6 +4,7 @@
 
 #include "runtime/pixels/border.h"
 #include "runtime/pixels/erase_noise.h"
+#include "runtime/pixels/gaussian_noise.h"
 
 namespace penstock {
 namespace {
@@ -26,6 +27,17 @@ void erase(PixelBuffer& image, const EraseOp& op) {
   }
 }
 
+void add_noise(PixelBuffer& image, const NoiseOp& op) {
+  uint32_t pixel = 0;
+  for (int y = 0; y < image.height(); ++y) {
+    uint8_t* at = image.row(y);
+    for (int x = 0; x < image.width(); ++x, at += 3) {
+      const PhiloxBlock block = normal_block(op.seed, pixel++);
+      for (int c = 0; c < 3; ++c) at[c] = noisy_byte(at[c], normal_of(block.word[c]), op.offset, op.spread, op.clip);
+    }
+  }
+}
+
 }  // namespace
 
 void run_pixel_op(PixelBuffer& image, const PixelOp& op, PaintScratch& scratch) {
@@ -38,10 +50,12 @@ void run_pixel_op(PixelBuffer& image, const PixelOp& op, PaintScratch& scratch) 
     void operator()(const SaturationOp& o) const { adjust_saturation(image, o.factor); }
     void operator()(const SharpnessOp& o) const { adjust_sharpness(image, o.factor, scratch); }
     void operator()(const HueOp& o) const { shift_hue(image, o.shift); }
+    void operator()(const PermuteOp& o) const { permute_channels(image, o.from); }
     void operator()(const AutocontrastOp&) const { autocontrast(image); }
     void operator()(const EqualizeOp&) const { equalize(image); }
     void operator()(const BlurOp& o) const { gaussian_blur(image, o.across, o.down, scratch); }
     void operator()(const EraseOp& o) const { erase(image, o); }
+    void operator()(const NoiseOp& o) const { add_noise(image, o); }
     void operator()(const WarpOp& o) const { rotate(image, o.rotation, o.filter, o.fill, scratch); }
     void operator()(const BorderOp& o) const { cut_with_border(image, o.columns, o.rows, scratch); }
   };

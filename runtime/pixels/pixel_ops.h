@@ -36,6 +36,10 @@ struct SharpnessOp {
 struct HueOp {
   uint8_t shift = 0;
 };
+// Channel c becomes the image's channel from[c].
+struct PermuteOp {
+  ChannelOrder from{0, 1, 2};
+};
 struct AutocontrastOp {};
 struct EqualizeOp {};
 struct BlurOp {
@@ -49,6 +53,13 @@ struct EraseOp {
   Fill fill{};
   uint64_t seed = 0;
 };
+// Every byte gets normal noise of this seed (gaussian_noise.h).
+struct NoiseOp {
+  float offset = 0;
+  float spread = 0;
+  bool clip = true;
+  uint64_t seed = 0;
+};
 struct WarpOp {
   Rotation rotation;  // any map, and what it makes of the size
   Filter filter = Filter::nearest;
@@ -60,8 +71,8 @@ struct BorderOp {
   std::vector<int> rows;
 };
 
-struct PixelOp : std::variant<TableOp, GreyOp, ContrastOp, SaturationOp, SharpnessOp, HueOp, AutocontrastOp, EqualizeOp,
-                              BlurOp, EraseOp, WarpOp, BorderOp> {
+struct PixelOp : std::variant<TableOp, GreyOp, ContrastOp, SaturationOp, SharpnessOp, HueOp, PermuteOp, AutocontrastOp,
+                              EqualizeOp, BlurOp, EraseOp, NoiseOp, WarpOp, BorderOp> {
   using variant::variant;
 };
 

@@ -51,6 +51,54 @@ class Grayscale final : public PixelTransform {
   }
 };
 
+// The channels that become red, green and blue, of three draws.
+ChannelOrder order_of(std::span<const int64_t> values, const char* transform) {
+  ChannelOrder from{};
+  int seen = 0;
+  for (size_t c = 0; c < 3; ++c) {
+    if (values[c] < 0 || values[c] > 2 || (seen >> values[c] & 1) != 0) {
+      throw Error(ErrorKind::usage, std::string(transform) + ": these values are no order of the channels",
+                  "use the draws that Pipeline::draw made for this pipeline");
+    }
+    seen |= 1 << values[c];
+    from[c] = static_cast<uint8_t>(values[c]);
+  }
+  return from;
+}
+
+// torchvision's RandomChannelPermutation. Draws: [the channels that become red, green and blue].
+class RandomChannelPermutation final : public PixelTransform {
+ public:
+  bool colour_only() const noexcept override { return true; }
+
+  void draw(DrawStream& stream, Size, std::vector<int64_t>& values) const override {
+    int64_t order[3];
+    stream.permutation(order, 3);
+    values.insert(values.end(), std::begin(order), std::end(order));
+  }
+
+  bool acts(std::span<const int64_t> values) const override {
+    require_draws(values, 3, "RandomChannelPermutation");
+    return order_of(values, "RandomChannelPermutation") != ChannelOrder{0, 1, 2};
+  }
+
+  bool list_ops(Size, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::image) to.add(PermuteOp{order_of(values, "RandomChannelPermutation")});
+    return true;
+  }
+};
+
+// Brightness, contrast, saturation or hue (0 to 3) changed by a factor.
+void add_adjustment(size_t operation, double drawn, PixelOpSink& to) {
+  const auto factor = static_cast<float>(drawn);
+  switch (operation) {
+    case 0: to.add(TableOp{brightness_table(factor)}); break;
+    case 1: to.add(ContrastOp{factor}); break;
+    case 2: to.add(SaturationOp{factor}); break;
+    default: to.add(HueOp{hue_shift(drawn)});
+  }
+}
+
 // torchvision's ColorJitter.
 //
 // Draws: [order of the four operations (0 brightness, 1 contrast, 2 saturation, 3 hue), then their four factors in
@@ -92,14 +140,7 @@ class ColorJitter final : public PixelTransform {
                     "use the draws that Pipeline::draw made for this pipeline");
       }
       if (!range_[static_cast<size_t>(operation)]) continue;
-      const double drawn = from_fixed(values[4 + static_cast<size_t>(operation)]);
-      const auto factor = static_cast<float>(drawn);
-      switch (operation) {
-        case 0: to.add(TableOp{brightness_table(factor)}); break;
-        case 1: to.add(ContrastOp{factor}); break;
-        case 2: to.add(SaturationOp{factor}); break;
-        default: to.add(HueOp{hue_shift(drawn)});
-      }
+      add_adjustment(static_cast<size_t>(operation), from_fixed(values[4 + static_cast<size_t>(operation)]), to);
     }
     return true;
   }
@@ -139,6 +180,76 @@ std::string check_jitter(const ParamMap& params, std::string& culprit) {
   return {};
 }
 
+// torchvision's RandomPhotometricDistort.
+//
+// Draws: [of brightness, contrast, saturation and hue each: 1 where it changes, else 0, and its factor in units of
+//   2^-32; 1 where contrast changes before saturation and hue, 0 where behind them; 1 where channels are permuted, else
+//   0; the channels that become red, green and blue].
+// Draw numbers: 2 i and 2 i + 1 of operation i, 8 contrast's place, 9 whether channels are permuted, 10 and 11 how.
+class RandomPhotometricDistort final : public PixelTransform {
+ public:
+  explicit RandomPhotometricDistort(const ParamMap& params) : p_(number_param(params, "p")) {
+    for (size_t i = 0; i < 4; ++i) {
+      const std::vector<double>& given = list_param(params, ColorJitter::kNames[i]);
+      range_[i] = {given[0], given[1]};
+    }
+  }
+
+  bool colour_only() const noexcept override { return true; }
+
+  void draw(DrawStream& stream, Size, std::vector<int64_t>& values) const override {
+    for (const std::array<double, 2>& range : range_) {
+      values.push_back(stream.bernoulli(p_) ? 1 : 0);
+      values.push_back(draw_fixed(stream, range));
+    }
+    values.push_back(stream.bernoulli(0.5) ? 1 : 0);
+    values.push_back(stream.bernoulli(p_) ? 1 : 0);
+    int64_t order[3];
+    stream.permutation(order, 3);
+    values.insert(values.end(), std::begin(order), std::end(order));
+  }
+
+  bool acts(std::span<const int64_t> values) const override {
+    require_draws(values, 13, kName);
+    return values[0] != 0 || values[2] != 0 || values[4] != 0 || values[6] != 0 || permutes(values);
+  }
+
+  bool list_ops(Size, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::mask) return true;
+    constexpr size_t kContrast = 1;
+    const auto adjust = [&](size_t operation) {
+      if (values[2 * operation] != 0) add_adjustment(operation, from_fixed(values[2 * operation + 1]), to);
+    };
+    const bool contrast_first = values[8] != 0;
+    adjust(0);
+    if (contrast_first) adjust(kContrast);
+    adjust(2);
+    adjust(3);
+    if (!contrast_first) adjust(kContrast);
+    if (permutes(values)) to.add(PermuteOp{order_of(values.subspan(10), kName)});
+    return true;
+  }
+
+ private:
+  static constexpr const char* kName = "RandomPhotometricDistort";
+
+  static bool permutes(std::span<const int64_t> values) {
+    return values[9] != 0 && order_of(values.subspan(10), kName) != ChannelOrder{0, 1, 2};
+  }
+
+  double p_;
+  std::array<std::array<double, 2>, 4> range_{};
+};
+
+std::string check_distort(const ParamMap& params, std::string& culprit) {
+  for (const char* name : ColorJitter::kNames) {
+    culprit = name;
+    const std::vector<double>& range = list_param(params, name);
+    if (range[0] > range[1]) return "must be [smaller, larger]";
+  }
+  return {};
+}
+
 std::string check_grayscale(const ParamMap& params, std::string& culprit) {
   if (integer_param(params, "num_output_channels") == 3) return {};
   culprit = "num_output_channels";
@@ -154,6 +265,16 @@ TransformInfo colour_info(const char* name, const char* doc, double p, std::vect
           .make = [name, operation = std::move(operation)](const ParamMap& given) {
             return std::make_unique<RandomColour>(name, number_param(given, "p"), operation(given));
           }};
+}
+
+ParamInfo distort_info(const char* name, const char* doc, double low, double high, double minimum, double maximum) {
+  return {.name = name,
+          .kind = ParamKind::numbers,
+          .default_value = std::vector<double>{low, high},
+          .minimum = minimum,
+          .maximum = maximum,
+          .lengths = {2},
+          .doc = doc};
 }
 
 ParamInfo jitter_info(const char* name, const char* doc, double minimum) {
@@ -185,6 +306,13 @@ TransformInfo grayscale_info() {
 TransformInfo random_grayscale_info() {
   return colour_info("RandomGrayscale", "makes the three channels the image's luma with probability p", 0.1, {},
                      [](const ParamMap&) { return GreyOp{}; });
+}
+
+TransformInfo random_channel_permutation_info() {
+  return {.name = "RandomChannelPermutation",
+          .doc = "puts the three channels in a random order",
+          .params = {},
+          .make = [](const ParamMap&) { return std::make_unique<RandomChannelPermutation>(); }};
 }
 
 TransformInfo random_invert_info() {
@@ -236,6 +364,18 @@ TransformInfo color_jitter_info() {
                      jitter_info("hue", "v: turns of -v to v, at most 0.5; or [smallest, largest]", -0.5)},
           .check = check_jitter,
           .make = [](const ParamMap& params) { return std::make_unique<ColorJitter>(params); }};
+}
+
+TransformInfo random_photometric_distort_info() {
+  return {.name = "RandomPhotometricDistort",
+          .doc = "changes brightness, contrast, saturation, hue and the order of channels, each with probability p",
+          .params = {distort_info("brightness", "[smallest, largest] factor", 0.875, 1.125, 0, 1e6),
+                     distort_info("contrast", "[smallest, largest] factor", 0.5, 1.5, 0, 1e6),
+                     distort_info("saturation", "[smallest, largest] factor", 0.5, 1.5, 0, 1e6),
+                     distort_info("hue", "[smallest, largest] turn", -0.05, 0.05, -0.5, 0.5),
+                     probability_info(0.5, "probability of each change")},
+          .check = check_distort,
+          .make = [](const ParamMap& params) { return std::make_unique<RandomPhotometricDistort>(params); }};
 }
 
 }  // namespace penstock

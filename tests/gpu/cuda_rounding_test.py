@@ -18,7 +18,7 @@ def operations(flags):
 
 
 found = operations(flags)
-allowed = {f"{what}.rn.f{bits}" for what in ("mul", "add", "sub", "div") for bits in (32, 64)}
+allowed = {f"{what}.rn.f{bits}" for what in ("mul", "add", "sub", "div") for bits in (32, 64)} | {"sqrt.rn.f64"}
 assert set(found) <= allowed, found
 assert found["mul.rn.f32"] > 5 and found["div.rn.f64"] > 5, found  # that there is something to see
 # And that it would be seen: left to itself, nvcc fuses.

@@ -86,6 +86,7 @@ TEST_CASE("what a GPU does not take is said before or while it is decoded, and s
   CHECK(takes(Pipeline({resized, moved(0.1)}), make_jpeg({})));
   CHECK_FALSE(takes(Pipeline({resized, moved(0.0001)}), make_jpeg({})));
   CHECK_FALSE(takes(Pipeline({resized, {"AugMix", {}}}), make_jpeg({})));
+  CHECK_FALSE(takes(Pipeline({resized, {"JPEG", {{"quality", int64_t{50}}}}}), make_jpeg({})));
   // A crop that shows nothing but padding.
   const Pipeline padded({{"RandomCrop", {{"size", int64_t{8}}, {"padding", int64_t{50}}}}});
   Picture unseen = picture_of(padded, make_jpeg({}), 5);

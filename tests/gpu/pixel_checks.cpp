@@ -45,6 +45,7 @@ std::vector<Transforms> colours() {
     add({name, {{"p", 1.0}}});
   }
   add({"Grayscale", {{"num_output_channels", int64_t{3}}}});
+  for (int i = 0; i < 6; ++i) add({"RandomChannelPermutation", {}});
   return lists;
 }
 
@@ -72,6 +73,11 @@ std::vector<Transforms> areas() {
   blurred({23}, {0.001, 0.2});
   blurred({23, 9}, {5, 50});
   blurred({101, 255}, {30, 1000});
+  for (const double sigma : {0.0, 0.02, 0.5, 10.0}) {
+    for (const bool clip : {true, false}) {
+      lists.push_back({kCut, {"GaussianNoise", {{"mean", 0.1}, {"sigma", sigma}, {"clip", clip}}}, kMirrored});
+    }
+  }
   const List scale{0.02, 0.9};
   lists.push_back({kCut, {"RandomErasing", {{"p", 1.0}, {"scale", scale}, {"value", List{200, 3, 77}}}}});
   lists.push_back({kCut, {"RandomErasing", {{"p", 1.0}, {"scale", scale}, {"value", std::string("random")}}}});
@@ -158,8 +164,12 @@ std::vector<Transforms> mixtures() {
            {"RandomSolarize", {{"p", 0.2}, {"threshold", 128.0}}},
            noise},
           {kJitter, kCut},
+          {kCut, {"RandomPhotometricDistort", {{"p", 0.7}}}, kMirrored},
           {kJitter, kMirrored, framed, blur, kMirrored, resized(20, 22, "bicubic"), equalized, kPadded},
           {resized(60, 50, "bilinear"), resized(20, 30, "lanczos"), resized(17, 33, "hamming")},
+          {{"RandomResize", {{"min_size", int64_t{20}}, {"max_size", int64_t{50}}}}, kCut},
+          {{"RandomShortestSize", {{"min_size", List{25, 40}}, {"max_size", int64_t{70}}}}, kMirrored, framed},
+          {{"ScaleJitter", {{"target_size", List{50, 60}}, {"scale_range", List{0.8, 1.5}}}}, kJitter, framed},
           {{"RGB", {}}, kCut, {"Identity", {}}, kJitter},
           {{"RandomResizedCrop",
             {{"size", List{20, 30}}, {"interpolation", std::vector<std::string>{"nearest", "bilinear", "lanczos"}}}},

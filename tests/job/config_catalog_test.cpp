@@ -41,6 +41,7 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       }
       params += (params.empty() ? "" : ", ") + param.name + ": " + value;
     }
+    if (info.name == "RandomResize") params = "min_size: 1, max_size: 2";  // the second is larger
     const std::string before = info.name == "Normalize" ? "{ToDtype: {dtype: float32}}, " : "";
     const std::string text =
         "splits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" + info.name + ": {" + params + "}}]}}";

@@ -169,6 +169,29 @@ def test_pixel_transforms_are_made_by_gpus():
     assert all(gpus["remade"] == 0 for gpus in gpus_of(result))
 
 
+def test_more_pixel_transforms_are_made_by_gpus():
+    pipeline = ("[RGB, {RandomShortestSize: {min_size: [90, 120], max_size: 300}}, {RandomResizedCrop: {size: 72, interpolation: "
+                "[bilinear, hamming, bicubic]}}, {RandomPhotometricDistort: {p: 0.7}}, {ScaleJitter: {target_size: [72, 72], "
+                "scale_range: [0.9, 1.4]}}, RandomChannelPermutation, {GaussianNoise: {sigma: 0.2}}, {CenterCrop: {size: 64}}, "
+                "Grayscale, Identity]")
+    overrides = [f"splits.train.pipeline={pipeline}", "loader.threads=1"]
+    expected = go(0, overrides, "none").hashes()
+    result = go(0, [*overrides, "loader.executor=gpu", "loader.gpu_memory_mb=600"], "host")
+    assert result.code == 0 and result.hashes() == expected, result.log
+    assert sum(gpus["images"] for gpus in gpus_of(result)) > 20, result.report["ranks"]
+
+
+def test_jpeg_is_the_cpus():
+    # Where the draws choose JPEG, the CPU makes the sample beside GPUs that make the others.
+    pipeline = ("[{RandomResizedCrop: {size: 72}}, {RandomApply: {transforms: [{JPEG: {quality: [20, 60]}}], p: 0.5}}, "
+                "RandomHorizontalFlip]")
+    overrides = [f"splits.train.pipeline={pipeline}", "loader.threads=1"]
+    expected = go(0, overrides, "none").hashes()
+    result = go(0, [*overrides, "loader.executor=gpu", "loader.gpu_memory_mb=600"], "host")
+    assert result.code == 0 and result.hashes() == expected, result.log
+    assert sum(gpus["images"] for gpus in gpus_of(result)) > 10, result.report["ranks"]
+
+
 def test_the_report_names_gpus():
     with no_leftovers() as env:
         said = run([PENSTOCK, "run", job, "loader.executor=gpu"], 60, env=dict(env, PENSTOCK_GPUS="host"))

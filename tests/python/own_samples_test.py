@@ -238,9 +238,32 @@ def test_resuming():
             steps = iter(first)
             got = digest([next(steps), next(steps)])
             state = first.state_dict()
-        with penstock.DataLoader(Drawing(), 4, True, num_workers=workers, seed=2) as second:
+        with penstock.DataLoader(Drawing(), 4, True, num_workers=1 if workers == 0 else 0, seed=2) as second:
             second.load_state_dict(state)
             assert got + digest(second) == wanted
+
+
+def negative(picture):
+    assert isinstance(picture, Image.Image) and picture.size == (32, 32)
+    return Image.eval(picture, lambda value: 255 - value)
+
+
+def test_the_first_steps_are_the_loaders():
+    from torch.utils.data import Subset
+    from torchvision import transforms as V
+    from torchvision.datasets import ImageFolder
+    first = [V.RandomResizedCrop(32), V.RandomHorizontalFlip()]
+    options = dict(batch_size=16, shuffle=True, seed=4)
+    for rows in (range(80), range(20, 60)):
+        with penstock.DataLoader(Subset(ImageFolder(TRAIN, V.Compose([*first, V.PILToTensor()])), rows), **options) as native:
+            wanted = [(255 - images, labels.clone()) for images, labels in native]
+        for workers in (0, 2):
+            with penstock.DataLoader(Subset(ImageFolder(TRAIN, V.Compose([*first, negative, V.PILToTensor()])), rows),
+                                     num_workers=workers, **options) as loader:
+                got = [(images.clone(), labels.clone()) for images, labels in loader]
+            assert len(got) == len(wanted) > 2
+            for (images, labels), (others, numbers) in zip(got, wanted):
+                assert torch.equal(images, others) and torch.equal(labels, numbers)
 
 
 def test_collate_fn_of_pictures_that_loaders_make():

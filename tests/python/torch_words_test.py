@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 import warnings
 from unittest import mock
 
@@ -35,6 +36,16 @@ def test_the_arguments_are_torchs():
     every = set(inspect.signature(penstock.DataLoader.__init__).parameters)
     missing = set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - every
     assert not missing, missing
+
+
+def test_the_table_of_arguments_is_that_of_the_signature():
+    sys.path.append(os.path.join(os.environ["PENSTOCK_SOURCE"], "bindings", "python"))
+    import torch_table
+    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "bindings", "python", "FROM_TORCH.md")) as file:
+        said = file.read().partition("<!-- table -->\n")[2].partition("<!-- end of table -->")[0]
+    newer = "in_order" in inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    assert newer or said == torch_table.table(), "write it anew: python3 bindings/python/torch_table.py"
+    assert said.count("\n| `") >= 16
 
 
 def test_a_loader_of_few_words():

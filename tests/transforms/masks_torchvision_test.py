@@ -85,14 +85,17 @@ def cases():
     yield "FiveCrop", {"size": size}, lambda m, v: F.five_crop(plain(m), size), EQUAL
     yield "TenCrop", {"size": size}, lambda m, v: F.ten_crop(plain(m), size), EQUAL
     # What does not move a pixel leaves masks alone, in v2 as here.
-    for name, params in (("Identity", {}), ("RGB", {}), ("RandomInvert", {"p": 1.0}), ("RandomPosterize", {"bits": 2, "p": 1.0}),
+    for name, params in (("Identity", {}), ("RGB", {}), ("RandomChannelPermutation", {}), ("RandomPhotometricDistort", {}), ("GaussianNoise", {}), ("JPEG", {"quality": 9}), ("RandomInvert", {"p": 1.0}), ("RandomPosterize", {"bits": 2, "p": 1.0}),
                          ("RandomSolarize", {"threshold": 3, "p": 1.0}), ("RandomEqualize", {"p": 1.0}),
                          ("RandomAutocontrast", {"p": 1.0}), ("RandomGrayscale", {"p": 1.0}),
                          ("RandomAdjustSharpness", {"sharpness_factor": 3, "p": 1.0}), ("GaussianBlur", {"kernel_size": 5}),
                          ("ColorJitter", {"brightness": 0.5, "hue": 0.3})):
         own = getattr(v2, name)(**params)
-        image = Image.new("RGB", (WIDTH, HEIGHT))  # some of them want one
+        image = tv_tensors.Image(torch.zeros(3, HEIGHT, WIDTH, dtype=torch.uint8))  # some of them want one
         yield name, params, lambda m, v, own=own: own(image, m)[1] if isinstance(m, tv_tensors.Mask) else m, EQUAL
+    # Behind the others, which so keep their draws.
+    yield ("RandomResize, CenterCrop", {"min_size": 20, "max_size": 60},
+           lambda m, v: F.center_crop(F.resize(m, [v[0]], NEAREST), size), OLD_RULE)
 
 
 def views_of(made):
@@ -117,6 +120,8 @@ def main():
         for number, (name, params, replay, share) in enumerate(cases()):
             repeat = 8
             pipeline = [{"CenterCrop": {"size": [HEIGHT, WIDTH]}}, {name.split(",")[0].split(" ")[0]: params}]  # the first only says the size
+            if name.endswith(", CenterCrop"):
+                pipeline.append({"CenterCrop": {"size": [40, 56]}})
             lines = request(mode="pixels", role="mask", pipeline=pipeline, files=files * repeat, seed=number, out=out)
             ours = np.fromfile(out, dtype=np.uint8).reshape(len(lines), -1)
             pixels = from_pil = from_mask = 0

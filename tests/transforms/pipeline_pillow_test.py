@@ -13,6 +13,7 @@ from pipeline_request import need, request
 need("torch", "torchvision", "numpy", "PIL")
 import numpy as np
 import PIL
+import torch
 from PIL import Image
 from torchvision import transforms
 
@@ -79,8 +80,7 @@ def cases():
     yield ("val: Resize 256, CenterCrop 224", [{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}],
            lambda image, draws: val(image))
     modes = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC,
-             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "hamming": InterpolationMode.HAMMING,
-             "nearest": InterpolationMode.NEAREST}
+             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "nearest": InterpolationMode.NEAREST}
     for name, mode in modes.items():
         def train(image, draws, mode=mode):
             x, y, w, h = draws[0]
@@ -88,14 +88,6 @@ def cases():
             return F.hflip(image) if draws[1][0] else image
         yield (f"train: RandomResizedCrop 224 {name}, RandomHorizontalFlip",
                [{"RandomResizedCrop": {"size": 224, "interpolation": name}}, {"RandomHorizontalFlip": {}}], train)
-
-    several = ["bilinear", "bicubic", "hamming"]
-
-    def drawn_filter(image, draws):
-        x, y, w, h, which = draws[0]
-        return F.resized_crop(image, y, x, h, w, [96, 80], modes[several[which]])
-    yield ("train: RandomResizedCrop of several interpolations",
-           [{"RandomResizedCrop": {"size": [96, 80], "interpolation": several}}], drawn_filter)
 
     def cifar(image, draws):
         image = random_crop(image, draws[0], (32, 32), (4, 4, 4, 4))
@@ -119,16 +111,6 @@ def cases():
     yield ("flips, Resize with max_size, RandomResizedCrop",
            [{"RandomHorizontalFlip": {}}, {"RandomVerticalFlip": {}}, {"Resize": {"size": 96, "max_size": 400}},
             {"RandomResizedCrop": {"size": [80, 72]}}], flipped_first)
-    def longest(image):
-        """v2's Resize(None, max_size=300); 0.14 has none, so its size is written out."""
-        if v2:
-            return v2.Resize(None, max_size=300)(image)
-        w, h = image.size
-        size = [int(300 * h / w), 300] if w > h else [300, int(300 * w / h)]
-        return F.resize(image, size)
-    yield ("Resize to the longer edge, CenterCrop",
-           [{"Resize": {"size": None, "max_size": 300}}, {"CenterCrop": {"size": [70, 100]}}],
-           lambda image, draws: F.center_crop(longest(image), [70, 100]))
     for mode in ("edge", "reflect", "symmetric", "constant"):
         for padding in ((3,), (40, 7), (0, 90, 33, 1)):
             sides = list(padding) * (2 if len(padding) == 1 else 1)
@@ -155,6 +137,48 @@ def cases():
            lambda image, draws: F.ten_crop(F.center_crop(F.resize(image, 66), 66), 65, True))
     center = transforms.CenterCrop((225, 301))
     yield ("CenterCrop that pads", [{"CenterCrop": {"size": [225, 301]}}], lambda image, draws: center(image))
+
+    # Behind the others, which so keep their draws.
+    modes["hamming"] = InterpolationMode.HAMMING
+    yield ("RandomResizedCrop, hamming", [{"RandomResizedCrop": {"size": 224, "interpolation": "hamming"}}],
+           lambda image, draws: F.resized_crop(image, draws[0][1], draws[0][0], draws[0][3], draws[0][2], [224, 224],
+                                               modes["hamming"]))
+    several = ["bilinear", "bicubic", "hamming"]
+
+    def drawn_filter(image, draws):
+        x, y, w, h, which = draws[0]
+        return F.resized_crop(image, y, x, h, w, [96, 80], modes[several[which]])
+    yield ("RandomResizedCrop, one of several interpolations",
+           [{"RandomResizedCrop": {"size": [96, 80], "interpolation": several}}], drawn_filter)
+
+    def longest(image):
+        """v2's Resize(None, max_size=300); 0.14 has none, so its size is written out."""
+        if v2:
+            return v2.Resize(None, max_size=300)(image)
+        w, h = image.size
+        size = [int(300 * h / w), 300] if w > h else [300, int(300 * w / h)]
+        return F.resize(image, size)
+    yield ("Resize to the longer edge, CenterCrop",
+           [{"Resize": {"size": None, "max_size": 300}}, {"CenterCrop": {"size": [70, 100]}}],
+           lambda image, draws: F.center_crop(longest(image), [70, 100]))
+    # v2's lines, with our draws in place of torch's; 0.14 has none of these.
+    def by_edge(image, draws):
+        return F.resize(image, draws[0][0], InterpolationMode.BICUBIC)
+
+    def shortest(image, draws):
+        r = min(draws[0][0] / min(image.size), 400 / max(image.size))
+        return F.resize(image, [int(image.height * r), int(image.width * r)])
+
+    def jitter(image, draws):
+        scale = torch.tensor([draws[0][0] * 2.0 ** -32], dtype=torch.float32)
+        r = min(1500 / image.height, 2000 / image.width) * scale
+        return F.resize(image, [int(image.height * r), int(image.width * r)])
+    for name, params, replay in (
+            ("RandomResize", {"min_size": 20, "max_size": 90, "interpolation": "bicubic"}, by_edge),
+            ("RandomShortestSize", {"min_size": [40, 57, 77], "max_size": 400}, shortest),
+            ("ScaleJitter", {"target_size": [2000, 1500], "scale_range": [0.2, 0.4]}, jitter)):
+        yield (f"{name}, CenterCrop", [{name: params}, {"CenterCrop": {"size": [75, 64]}}],
+               lambda image, draws, replay=replay: F.center_crop(replay(image, draws), [75, 64]))
 
 
 def views_of(made):

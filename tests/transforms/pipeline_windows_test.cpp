@@ -156,7 +156,7 @@ TransformSpec random_transform(Random& random, int depth = 0) {
   static const char* const filters[] = {"nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"};
   const std::string filter = filters[random(0, 5)];
   const auto side = [&] { return static_cast<double>(random(1, 70)); };
-  switch (random(0, 7)) {
+  switch (random(0, 9)) {
     case 0: {
       const ParamValue either = std::vector<std::string>{filter, "bicubic"};
       return {"RandomResizedCrop",
@@ -176,6 +176,12 @@ TransformSpec random_transform(Random& random, int depth = 0) {
     }
     case 5: return {"RandomInvert", {{"p", 0.5}}};
     case 6: return {"RandomHorizontalFlip", {{"p", 0.7}}};
+    case 7: {
+      const int64_t least = random(1, 40);
+      return {"RandomResize", {{"min_size", least}, {"max_size", least + random(1, 20)}, {"interpolation", filter}}};
+    }
+    case 8:  // 1 / n * n may be less than 1
+      return {"RandomShortestSize", {{"min_size", List{side() + 1, side() + 1}}, {"interpolation", filter}}};
     default: return {"RandomVerticalFlip", {{"p", 0.7}}};
   }
 }
@@ -288,6 +294,12 @@ TEST_CASE("a pipeline without a fixed size, or in the wrong order, is refused by
   CHECK(complaint({}).find("output size depends on the image\n  help: add CenterCrop or Resize: {size: [h, w]}") !=
         std::string::npos);
   CHECK(complaint({{"Resize", {{"size", int64_t{8}}}}}).find("depends on the image") != std::string::npos);
+  const TransformSpec drawn{"RandomResize", {{"min_size", int64_t{9}}, {"max_size", int64_t{10}}}};
+  for (const TransformSpec& spec : std::vector<TransformSpec>{
+           drawn, {"RandomShortestSize", {{"min_size", 9.0}}}, {"ScaleJitter", {{"target_size", List{9, 9}}}}}) {
+    CHECK(complaint({crop, spec}).find("depends on the image") != std::string::npos);
+    CHECK(complaint({spec, crop}).empty());
+  }
   CHECK(complaint({to_float, crop}).find("pipeline[1]: CenterCrop stands after ToDtype") != std::string::npos);
   CHECK(complaint({crop, normalize}).find("pipeline[1]: Normalize needs a float tensor") != std::string::npos);
   CHECK(complaint({crop, to_float, normalize, normalize}).find("twice") != std::string::npos);

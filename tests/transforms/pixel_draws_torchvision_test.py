@@ -149,6 +149,14 @@ def crops_and_groups(V):
     yield ("RandomResizedCrop's interpolation", crop[:, 4:], theirs(lambda: [random.choice(range(3))]))  # as timm's
     yield ("RandomResizedCrop's box beside it", crop[:, :4],
            drawn("RandomResizedCrop", {"size": 8, "interpolation": "box"}))
+    if v2:
+        yield ("RandomResize", drawn("RandomResize", {"min_size": 11, "max_size": 30}),
+               theirs(lambda: v2.RandomResize(11, 30).make_params([image])["size"]))
+        # Of the drawn edge, v2 shows only what becomes of the size.
+        yield ("RandomShortestSize", drawn("RandomShortestSize", {"min_size": [9, 30, 45]}),
+               theirs(lambda: [v2.RandomShortestSize([9, 30, 45]).make_params([image])["size"][0]]))
+        yield ("ScaleJitter", np.floor(drawn("ScaleJitter", {"target_size": [6000, 4500]}) * UNIT * 4500),
+               theirs(lambda: [v2.ScaleJitter((6000, 4500)).make_params([image])["size"][0]]))
     for name, functional in (("RandomHorizontalFlip", "hflip"), ("RandomVerticalFlip", "vflip")):
         yield (f"{name}'s probability", drawn(name, {"p": 0.35})[:, :1],
                happens(getattr(V, name)(0.35), functional)[:, None])
@@ -169,6 +177,7 @@ def cases():
     """(what, our columns, torchvision's columns)"""
     V2 = V2Params()
     V = v2 or torchvision.transforms
+    blank = torch.zeros(3, HEIGHT, WIDTH)
     yield from crops_and_groups(V)
     jitter = V.ColorJitter(0.4, (0.2, 3.0), 0.9, 0.3)
     ours = drawn("ColorJitter", {"brightness": 0.4, "contrast": [0.2, 3.0], "saturation": 0.9, "hue": 0.3})
@@ -179,6 +188,22 @@ def cases():
     yield "ColorJitter", np.hstack([ours[:, :4], ours[:, 4:] * UNIT]), other
     order = [1, 4, 16, 64]
     yield "ColorJitter's order", ours[:, :4] @ np.array(order)[:, None], other[:, :4] @ np.array(order)[:, None]
+    permuted = [v2.RandomChannelPermutation().make_params([blank])["permutation"].tolist() if v2
+                else torch.randperm(3).tolist() for _ in range(COUNT)]
+    yield ("RandomChannelPermutation", drawn("RandomChannelPermutation", {}) @ np.array([[9], [3], [1]]),
+           np.array(permuted) @ np.array([[9], [3], [1]]))
+    yield ("JPEG", drawn("JPEG", {"quality": [20, 55]}),
+           theirs(lambda: [v2.JPEG([20, 55]).make_params([])["quality"] if v2 else int(torch.randint(20, 56, ()))]))
+    if v2:
+        found = [v2.RandomPhotometricDistort(hue=(-0.2, 0.1), p=0.4).make_params([blank]) for _ in range(COUNT)]
+        ours = drawn("RandomPhotometricDistort", {"hue": [-0.2, 0.1], "p": 0.4})
+        keys = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+        yield ("RandomPhotometricDistort's probabilities", ours[:, [0, 2, 4, 6, 8, 9]],
+               np.array([[one[key] is not None for key in keys]
+                         + [one["contrast_before"], one["channel_permutation"] is not None] for one in found]))
+        for i, key in enumerate(keys):
+            yield (f"RandomPhotometricDistort's {key}", ours[ours[:, 2 * i] == 1][:, 2 * i + 1:2 * i + 2] * UNIT,
+                   np.array([[one[key]] for one in found if one[key] is not None]))
     yield ("RandomRotation", drawn("RandomRotation", {"degrees": [-20, 70]}) * UNIT,
            theirs(lambda: [V.RandomRotation([-20, 70]).make_params([])["angle"]] if v2
                   else [V.RandomRotation.get_params([-20, 70])]))
@@ -193,7 +218,6 @@ def cases():
     yield ("GaussianBlur", drawn("GaussianBlur", {"kernel_size": 3, "sigma": [0.3, 1.7]}) * UNIT,
            theirs(lambda: V.GaussianBlur(3, (0.3, 1.7)).make_params([])["sigma"][:1] if v2
                   else [V.GaussianBlur.get_params(0.3, 1.7)]))
-    blank = torch.zeros(3, HEIGHT, WIDTH)
 
     def box():
         if v2:

@@ -43,6 +43,10 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
           {"RandomAdjustSharpness", {{"sharpness_factor", 2.5}, {"p", 1.0}}},
           {"RandomAutocontrast", always},
           {"RandomEqualize", always},
+          {"RandomChannelPermutation", {}},
+          {"RandomPhotometricDistort", {{"p", 0.7}}},
+          {"GaussianNoise", {{"sigma", 0.4}}},
+          {"JPEG", {{"quality", List{5, 95}}}},
           {"GaussianBlur", {{"kernel_size", List{5, 9}}}},
           {"RandomErasing", always},
           {"RandomErasing", {{"value", std::string("random")}, {"p", 1.0}}},
@@ -64,7 +68,7 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
 }
 // How many of them, at the beginning, leave masks alone. A new one that does goes before GaussianBlur, and counts; one
 // that moves pixels goes to the end.
-constexpr size_t kStill = 13;
+constexpr size_t kStill = 17;
 
 std::unique_ptr<PixelTransform> make(const Named& one) {
   const penstock::TransformInfo* info = penstock::find_transform(one.name);
@@ -181,7 +185,7 @@ TEST_CASE("the bytes are the same on every machine") {
       }
     }
   }
-  CHECK(hash == 15031876229483627979ULL);
+  CHECK(hash == 3570392121563582237ULL);
 }
 
 TEST_CASE("painting allocates nothing once its buffers have grown") {
@@ -228,6 +232,11 @@ TEST_CASE("draws of another pipeline are refused") {
   refused({"RandomErasing", {}}, {-1, 0, 6, 5});
   refused({"RandomErasing", {}}, {0, 0, 6, 11});
   refused({"ColorJitter", {{"hue", 0.1}}}, {0, 1, 2, 4, 0, 0, 0, 0});
+  refused({"RandomChannelPermutation", {}}, {0, 2, 2});
+  refused({"RandomChannelPermutation", {}}, {0, 1, 3});
+  refused({"JPEG", {{"quality", List{5, 95}}}}, {4});
+  refused({"JPEG", {{"quality", int64_t{30}}}}, {31});
+  refused({"RandomPhotometricDistort", {}}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 1, 1});
   refused({"GaussianBlur", {{"kernel_size", int64_t{3}}}}, {0});
   refused({"RandomAffine", {{"degrees", 1.0}}}, {0, 0, 0, 0, 0, 0});
   refused({"RandAugment", {}}, {1, 0, 15, 0});

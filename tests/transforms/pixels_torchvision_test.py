@@ -11,9 +11,11 @@ Exceptions, with their reasons (EXACTNESS.md has the counts; `--markdown FILE` w
   v2's policies  equal bytes where torch.linspace has fused multiply-add, on which its last bit depends.
   v2's AugMix    works on tensors, also for a PIL image. With its operations on PIL images: equal bytes.
 PENSTOCK_FULL=1: the hue of all 2^24 colours, and more images."""
+import io
 import os
 import sys
 import tempfile
+from unittest import mock
 
 from pipeline_request import need, request
 
@@ -62,11 +64,31 @@ def corners_map(image, values):
     return found.astype(np.float32).tolist()
 
 
+ADJUSTMENTS = ["adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue"]
+
+
 def jitter(image, values):
-    names = ["adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue"]
     for operation in values[:4]:
-        image = getattr(F, names[operation])(image, values[4 + operation] * UNIT)
+        image = getattr(F, ADJUSTMENTS[operation])(image, values[4 + operation] * UNIT)
     return image
+
+
+def distort(image, v):
+    """v2's own class, given our draws; 0.14 has none."""
+    factors = [v[2 * i + 1] * UNIT if v[2 * i] else None for i in range(4)]
+    if v2:
+        names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+        return v2.RandomPhotometricDistort().transform(image, {
+            **dict(zip(names, factors)), "contrast_before": bool(v[8]), "channel_permutation": v[10:] if v[9] else None})
+    for operation in [0, 1, 2, 3] if v[8] else [0, 2, 3, 1]:
+        if factors[operation] is not None:
+            image = getattr(F, ADJUSTMENTS[operation])(image, factors[operation])
+    return permute(image, v[10:]) if v[9] else image
+
+
+def permute(image, order):
+    """v2's function; 0.14 has none."""
+    return F.permute_channels(image, order) if v2 else Image.fromarray(np.asarray(image)[..., order])
 
 
 def perspective(mode, fill, solved_there=False):
@@ -187,6 +209,55 @@ def erase(value):
     return replay
 
 
+def normals(seed, shape):
+    """What runtime/pixels/gaussian_noise.h makes of a seed: Philox4x32-10, a block a pixel, and Wichura's AS 241."""
+    mask = np.uint64(0xffffffff)
+    count = shape[0] * shape[1]
+    c = [np.arange(count, dtype=np.uint64), np.ones(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.uint64)]
+    keys = [seed & 0xffffffff, seed >> 32]
+    for _ in range(10):
+        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(keys[0]), b & mask, (a >> np.uint64(32)) ^ c[3] ^ np.uint64(keys[1]), a & mask]
+        keys = [(keys[0] + 0x9E3779B9) & 0xffffffff, (keys[1] + 0xBB67AE85) & 0xffffffff]
+    p = (np.stack(c[:3]).astype(np.float64) + 0.5) * 2.0 ** -32
+    q = p - 0.5
+    r = 0.180625 - q * q
+    middle = (q * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179)
+              / (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1))
+    r = np.sqrt(-np.log(np.minimum(p, 1 - p))) - 1.6
+    tail = ((((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777)
+            / ((0.12021132975 * r + 0.73700164250) * r + 1))
+    made = np.where(np.abs(q) <= 0.425, middle, np.copysign(tail, q)).astype(np.float32)
+    assert np.abs(made - torch.special.ndtri(torch.from_numpy(p)).numpy()).max() < 1e-6, "they are not normal"
+    return torch.from_numpy(made).reshape(3, *shape)
+
+
+def pillow_jpeg(image, v):
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=v[0])
+    return Image.open(file).convert("RGB")
+
+
+def jpeg(image, v):
+    """v2's function, whose libjpeg-turbo is torchvision's own; 0.14 has none, but Pillow's."""
+    return F.jpeg(image, v[0]) if v2 else pillow_jpeg(image, v)
+
+
+def gaussian_noise(mean=0.0, sigma=0.1, clip=True):
+    """v2's function on uint8, with our normals in place of torch's; 0.14 has none."""
+    def replay(image, v):
+        noise = normals(v[0], (image.height, image.width))
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        if v2:
+            with mock.patch.object(torch, "randn_like", lambda *args, **kwargs: noise):
+                made = F.gaussian_noise(pixels, mean, sigma, clip)
+        else:
+            made = pixels + (mean * 255 + noise * (sigma * 255)).to(torch.int16)
+            made = (made.clamp(0, 255) if clip else made).to(torch.uint8)
+        return Image.fromarray(made.permute(1, 2, 0).numpy())
+    return replay
+
+
 ROUNDED = (1, 1e-4)     # largest difference, share of bytes that may differ
 MOVED = (255, 1e-4)
 SOLVED = (255, 1e-5)
@@ -199,9 +270,6 @@ def cases():
     """(transform, parameters, replay(image, draws), tolerance)"""
     always = {"p": 1.0}
     yield "Grayscale", {"num_output_channels": 3}, lambda image, v: F.rgb_to_grayscale(image, 3), EQUAL
-    yield "Grayscale", {}, lambda image, v: F.rgb_to_grayscale(image, 3), EQUAL
-    yield "Identity", {}, lambda image, v: v2.Identity()(image) if v2 else image, EQUAL
-    yield "RGB", {}, lambda image, v: v2.RGB()(image) if v2 else image.convert("RGB"), EQUAL
     yield "RandomGrayscale", {"p": 0.5}, lambda image, v: F.rgb_to_grayscale(image, 3) if v[0] else image, EQUAL
     yield "RandomInvert", {"p": 0.5}, lambda image, v: F.invert(image) if v[0] else image, EQUAL
     for bits in (0, 1, 4, 7, 8):
@@ -257,6 +325,22 @@ def cases():
     yield "AugMix", {"mixture_width": 2, "chain_depth": 2, **options}, aug_mix(2, 2, **options), EQUAL
 
 
+def later_cases():
+    """As cases(); behind all of those, which so keep their draws."""
+    yield "Grayscale", {}, lambda image, v: F.rgb_to_grayscale(image, 3), EQUAL
+    yield "Identity", {}, lambda image, v: v2.Identity()(image) if v2 else image, EQUAL
+    yield "RGB", {}, lambda image, v: v2.RGB()(image) if v2 else image.convert("RGB"), EQUAL
+    yield "RandomChannelPermutation", {}, permute, EQUAL
+    yield "RandomPhotometricDistort", {}, distort, EQUAL
+    yield ("RandomPhotometricDistort", {"brightness": [0.2, 3], "contrast": [0, 4], "saturation": [0, 4],
+                                        "hue": [-0.5, 0.5], "p": 0.9}, distort, EQUAL)
+    for options in ({}, {"mean": -0.1, "sigma": 0.5}, {"mean": 0.3, "sigma": 1.0, "clip": False}, {"sigma": 0.0}):
+        yield "GaussianNoise", options, gaussian_noise(**options), EQUAL
+    for quality in (1, [5, 95], 75, 100):
+        yield "JPEG", {"quality": quality}, jpeg, EQUAL
+        yield "JPEG", {"quality": quality}, pillow_jpeg, EQUAL
+
+
 def v2_cases():
     """What v2 does otherwise than the cases above, counted: (why, transform, parameters, replay, tolerance)"""
     why = "v2's own coefficients"
@@ -308,7 +392,7 @@ class Comparison:
             pipeline = [{"CenterCrop": {"size": shape}}, {name: params}]  # the first only says the size
             if crop:
                 pipeline.append({"CenterCrop": {"size": crop}})
-            repeat = 1 if size[0] < 30 else 3 if FULL or "Aug" in name else 1
+            repeat = 1 if size[0] < 30 else 3 if FULL or "Aug" in name or "Distort" in name else 1
             lines, ours = self.pixels(pipeline, files * repeat, crop or shape, number)
             for image, draws, pixels in zip(images * repeat, lines, ours):
                 expected = replay(image, draws.get(1, []))
@@ -394,6 +478,9 @@ def main():
                                rotation(mode, None, expand=True), MOVED, crop=[90, 80])
             comparison.run(number, "RandomRotation", {"degrees": [90, 90], "expand": True},
                            rotation("nearest", None, expand=True), EQUAL, crop=[90, 80])
+        for number, (name, params, replay, tolerance) in enumerate(later_cases(), 100):
+            if not wanted or name in wanted:
+                comparison.run(number, name, params, replay, tolerance)
         if v2:
             for number, (why, name, params, replay, tolerance) in enumerate(v2_cases()):
                 if not wanted or name in wanted:
@@ -406,7 +493,7 @@ def main():
                 file.write(markdown(comparison.table))
         print(f"{comparison.compared} images compared, {comparison.failed} cases failed, "
               f"{comparison.unchanged} cases changed nothing")
-        idle = 7  # Identity, RGB, 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
+        idle = 8  # Identity, RGB, no noise, 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
         return 1 if comparison.failed or (not wanted and (comparison.compared < 2000
                                                           or comparison.unchanged > idle)) else 0
 

@@ -55,6 +55,11 @@ TEST_CASE("pixel transforms: what the parameters must be") {
   CHECK(complaint("ColorJitter", {{"hue", -0.1}}).find("must not be negative") != std::string::npos);
   CHECK(complaint("ColorJitter", {{"brightness", numbers({2, 1})}}).find("[smaller, larger]") != std::string::npos);
   CHECK(complaint("ColorJitter", {{"contrast", 3.0}}) == "");
+  CHECK(complaint("RandomPhotometricDistort", {}) == "");
+  CHECK(complaint("RandomPhotometricDistort", {{"contrast", numbers({2, 1})}}).find("contrast: must be [smaller") !=
+        std::string::npos);
+  CHECK(complaint("RandomPhotometricDistort", {{"hue", numbers({-0.6, 0})}}).find("outside -0.5 to 0.5") !=
+        std::string::npos);
   CHECK(complaint("RandomPosterize", {{"bits", int64_t{9}}}) != "");
   CHECK(complaint("RandomRotation", {{"degrees", -10.0}}).find("must not be negative") != std::string::npos);
   CHECK(complaint("RandomRotation", {{"degrees", numbers({-10, -20})}}).find("[smaller") != std::string::npos);
@@ -64,6 +69,9 @@ TEST_CASE("pixel transforms: what the parameters must be") {
   CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"interpolation", std::string("lanczos")}}) != "");
   CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{4}}}).find("must be odd") != std::string::npos);
   CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{3}}, {"sigma", 0.0}}) != "");
+  CHECK(complaint("GaussianNoise", {{"sigma", -0.1}}).find("outside 0 to 10") != std::string::npos);
+  CHECK(complaint("JPEG", {{"quality", int64_t{0}}}).find("outside 1 to 100") != std::string::npos);
+  CHECK(complaint("JPEG", {{"quality", numbers({80, 20})}}).find("[smaller, larger]") != std::string::npos);
   CHECK(complaint("RandomErasing", {{"value", std::string("random")}}) == "");
   CHECK(complaint("RandomErasing", {{"value", std::string("rand")}}) != "");
   CHECK(complaint("RandomErasing", {{"value", 0.5}}) != "");
@@ -116,6 +124,13 @@ TEST_CASE("what cannot be is refused, naming transform and parameter") {
   CHECK(complaint("Resize", {{"max_size", int64_t{8}}}) == "Resize: size: is required");
   CHECK(complaint("Resize", {{"size", ParamValue{}}, {"max_size", int64_t{8}}}).empty());
   CHECK(complaint("Resize", {{"size", List{8, 8}}, {"max_size", int64_t{9}}}).find("max_size: is only") !=
+        std::string::npos);
+  CHECK(complaint("RandomResize", {{"min_size", int64_t{8}}, {"max_size", int64_t{8}}}).find("larger than min_size") !=
+        std::string::npos);
+  CHECK(complaint("RandomShortestSize", {{"min_size", List{}}}).find("wrong number") != std::string::npos);
+  CHECK(complaint("RandomShortestSize", {{"min_size", List{8, 9, 10}}, {"max_size", int64_t{7}}}).empty());
+  CHECK(complaint("ScaleJitter", {{"target_size", List{8}}}).find("wrong number") != std::string::npos);
+  CHECK(complaint("ScaleJitter", {{"target_size", List{8, 8}}, {"scale_range", List{2, 1}}}).find("[smaller") !=
         std::string::npos);
   CHECK(complaint("RandomCrop", {{"size", int64_t{8}}, {"padding_mode", std::string("wrap")}}).find("constant") !=
         std::string::npos);

@@ -99,9 +99,19 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
                          "give it a transform that ends in tensors of one size, as for torch's DataLoader")
     steps, notes, why = _translated(transform, asked)
     if why:
-        does_it_itself = asked.transform is None and not hasattr(dataset, "to_spec")
-        return _read_python(dataset, None if does_it_itself else transform, why, asked, notes)
+        return _read_partly(dataset, found, transform, why, asked, notes)
     return _read_native(found, steps, notes, asked)
+
+
+def _read_partly(dataset: Any, found: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any]) -> Given:
+    """One that penstock knows, with a transform that it knows in part: the first steps, or none."""
+    from . import _prefix, _torch_transforms
+    translated = _torch_transforms.translate(transform)
+    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest)
+    if begun is not None:
+        return _read_python(begun, None, why, asked, notes, found.rows, found.kept)
+    does_it_itself = asked.transform is None and not hasattr(dataset, "to_spec")
+    return _read_python(dataset, None if does_it_itself else transform, why, asked, notes)
 
 
 def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:
@@ -146,16 +156,20 @@ def _read_native(found: Any, steps: Sequence[Any], notes: Sequence[Any], asked: 
     return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=notes)
 
 
-def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = ()) -> Given:
+def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),
+                 rows: Optional[Sequence[int]] = None, kept_already: tuple = ()) -> Given:
     """Samples as they are, made by the program's own code."""
-    from . import _here, _own_samples, _pickled
+    from . import _here, _own_samples, _pickled, _prefix
     if asked.gpu_transform is not None:
         raise UsageError("gpu_transform is for pictures that loaders make", "leave it out, or give penstock.transforms")
     where = f"in {asked.num_workers} worker processes" if asked.num_workers else "in this process (num_workers=0)"
     if why:
-        warnings.warn(f"{type(dataset).__name__} is read and transformed in Python, {where}: {why}", RuntimeWarning, stacklevel=5)
+        begun = isinstance(dataset, _prefix.Begun)
+        what = f"{type(dataset.source).__name__}'s transforms from there on run" if begun else \
+            f"{type(dataset).__name__} is read and transformed"
+        warnings.warn(f"{what} in Python, {where}: {why}", RuntimeWarning, stacklevel=5)
     given = dataset if transform is None else _own_samples.Transformed(dataset, transform)
-    kept: list = []
+    kept: list = list(kept_already)
     if asked.num_workers:
         # Looked at is a copy, as workers get it: what the first __getitem__ opens cannot be pickled any more.
         copied = _pickled.copy_of(given)
@@ -165,10 +179,11 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         with _here.generators_kept():
             samples = _own_samples.look_at(given)
     layout = _own_samples.Layout.of(samples)
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, asked.num_workers)
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn)
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
+        spec["pickle"] = "own:" + spec["pickle"]
         python = {"interpreter": sys.executable, "workers": asked.num_workers}
     else:
         here = _here.Here(own)
@@ -176,7 +191,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         python = _IN_THIS_PROCESS
     longest = layout.largest(samples)
     limits = {"max_field_bytes": 4 * longest + 65536} if longest else None
-    return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, kept=tuple(kept), notes=notes,
+    return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
                  python=python, limits=limits)
 
 

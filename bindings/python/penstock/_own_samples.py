@@ -17,7 +17,8 @@ from __future__ import annotations
 import pickle
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
-from .errors import DatasetError, UsageError
+from ._prefix import Begun
+from .errors import DatasetError
 
 # Leaves by what they are for the program.
 _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array", "bool", "int", "float", "text", "bytes", "object"
@@ -243,27 +244,33 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, workers: int = 0) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None) -> None:
         self.dataset = dataset
         self.layout = layout
-        self.name = type(dataset.dataset if isinstance(dataset, Transformed) else dataset).__name__
+        inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
+        self.name = type(inside).__name__
         self._started = started
-        self._workers = workers
+        for name in ("classes", "fingerprint", "version"):  # what a worker asks a data set
+            if hasattr(inside, name):
+                setattr(self, name, getattr(inside, name))
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def start_worker(self, number: int) -> None:
+    def start_worker(self, number: int, workers: int) -> None:
         """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called."""
-        if self._workers == 0:
-            return  # the program's own process
         import sys
         torch_worker = sys.modules.get("torch.utils.data._utils.worker")
         if torch_worker is not None:
             torch_worker._worker_info = torch_worker.WorkerInfo(
-                id=number, num_workers=max(self._workers, number + 1), seed=number, dataset=self.dataset)
+                id=number, num_workers=max(workers, number + 1), seed=number, dataset=self.dataset)
         if self._started is not None:
             self._started(number)
+
+    def item(self, index: int, seed: int, epoch: int, occurrence: int) -> dict:
+        """What a worker sends. The global generators have been seeded for this sample."""
+        given = self.dataset
+        return self.layout.fields(given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else given[index])
 
     def __getitem__(self, index: int) -> dict:
         return self.layout.fields(self.dataset[index])

@@ -53,11 +53,6 @@ def dataset_spec(obj, kept=None, title=None):
         if not hasattr(obj, method):
             raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
     data, named = _dumps(obj)
-    if "__mp_main__" in named:
-        raise UnpicklableDataset(
-            "the program makes its DataLoader at its top level, and that runs in every worker, because "
-            f"{named['__mp_main__']} is defined there: put what the program does under if __name__ == \"__main__\":, or move "
-            "that into a module")
     size = len(data)
     if size >= COMPRESS_FROM and (kept is None or size <= MAX_BYTES):
         data = zlib.compress(data)
@@ -73,10 +68,10 @@ def dataset_spec(obj, kept=None, title=None):
         text = base64.b64encode(data).decode("ascii")
     spec = {"pickle": text, "path": import_path()}
     main = getattr(sys.modules["__main__"], "__file__", None)
-    if "__main__" in named:
+    if named is not None:
         if main is None or not os.path.exists(main):
             raise UnpicklableDataset(
-                f"{named['__main__']} is defined in a program without a file (a notebook or `python -c`), where workers "
+                f"{named} is defined in a program without a file (a notebook or `python -c`), where workers "
                 "cannot find it: pip install cloudpickle, or move the class into a module")
         by_name = getattr(sys.modules["__main__"], "__spec__", None)  # python -m: imports within its package work by name
         spec["main"] = json.dumps({"file": os.path.abspath(main), "module": by_name.name if by_name else "",
@@ -101,14 +96,16 @@ def _in_memory(data, kept):
 
 
 def _dumps(obj):
-    """(bytes, {module: name}: of the program's own modules that the bytes name, one class or function that is looked up there)."""
+    """(bytes, the name of a class or function that whoever reads them looks up in the program, if there is one)."""
     import pickle
     try:
         import cloudpickle
     except ImportError:
         cloudpickle = None
     try:
-        return (cloudpickle.dumps(obj), {}) if cloudpickle else _with_names(obj)
+        return (cloudpickle.dumps(obj), None) if cloudpickle else _with_name(obj)
+    except UnpicklableDataset:
+        raise
     except Exception as error:
         culprit = _culprit(obj, cloudpickle or pickle)
         raise UnpicklableDataset(
@@ -118,22 +115,28 @@ def _dumps(obj):
             + "or name a factory (dataset={'python': 'module:function'})") from error
 
 
-def _with_names(obj):
-    """The class of the dataset may be another's and its transform the program's own, or any part of it."""
+def _with_name(obj):
+    """As _dumps(). The data set's class may be another's and its transform the program's own, or any part of it."""
     import io
     import pickle
     import types
-    found = {}
+    found = []
 
     class Noticing(pickle.Pickler):
         def reducer_override(self, one):
-            if isinstance(one, (type, types.FunctionType)) and one.__module__ in ("__main__", "__mp_main__"):
-                found.setdefault(one.__module__, one.__qualname__)
+            if isinstance(one, (type, types.FunctionType)):
+                if one.__module__ == "__mp_main__":
+                    raise UnpicklableDataset(
+                        "the program makes its DataLoader at its top level, and that runs in every worker, because "
+                        f"{one.__qualname__} is defined there: put what the program does under if __name__ == \"__main__\":, or "
+                        "move that into a module")
+                if one.__module__ == "__main__":
+                    found.append(one.__qualname__)
             return NotImplemented
 
     file = io.BytesIO()
     Noticing(file).dump(obj)
-    return file.getvalue(), found
+    return file.getvalue(), found[0] if found else None
 
 
 def _culprit(obj, pickler):

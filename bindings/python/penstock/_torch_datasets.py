@@ -5,9 +5,10 @@
     found.why                                      # or: why Python has to read it
 
 Recognised are objects of exactly these types: ImageFolder, DatasetFolder with torchvision's own loader, CIFAR10, CIFAR100,
-MNIST and its kin, and Subset (random_split makes it) and ConcatDataset of those. A program may have changed such an object's
-lists, so what it holds is compared with what penstock finds, label by label and name by name or pixel by pixel; where that
-differs, and for every subclass, `target_transform` or loader of the program's own, Python reads the data set as it is.
+MNIST and its kin, timm's ImageDataset over class folders, and Subset (random_split makes it) and ConcatDataset of those. A
+program may have changed such an object's lists, so what it holds is compared with what penstock finds, label by label and name
+by name or pixel by pixel; where that differs, and for every subclass, `target_transform` or loader of the program's own, Python
+reads the data set as it is.
 """
 
 from __future__ import annotations
@@ -85,13 +86,18 @@ def _folder(dataset: Any) -> Recognised:
         return _refused(f"{type(dataset).__name__} has a loader of its own")
     if sys.modules["torchvision"].get_image_backend() != "PIL":
         return _refused("torchvision's image backend is not Pillow")
-    source = datasets.ImageFolder(dataset.root)
+    return _files(found, dataset.root, dataset.class_to_idx, dataset.samples)
+
+
+def _files(found: Recognised, root: Any, class_to_idx: dict, samples: Sequence[tuple]) -> Recognised:
+    """A folder where it lists these samples; else a list of them."""
+    source = datasets.ImageFolder(root)
     try:
-        if source.class_to_idx == dataset.class_to_idx and source.samples == list(map(tuple, dataset.samples)):
+        if source.class_to_idx == class_to_idx and source.samples == list(map(tuple, samples)):
             return found._replace(source=source)
     except Error:
         pass  # the folder holds what it leaves out: a list says which files are meant
-    return _listed(found, dataset.samples)
+    return _listed(found, samples)
 
 
 def _listed(found: Recognised, samples: Sequence[tuple]) -> Recognised:
@@ -141,6 +147,19 @@ def _mnist(dataset: Any) -> Recognised:
     return _pixels(dataset, datasets.MNIST(dataset.raw_folder, train=dataset.train))
 
 
+def _timms(dataset: Any) -> Recognised:
+    """timm's ImageDataset over class folders. timm skips files that it cannot read; here they are errors."""
+    found = _transform_of(dataset)
+    reader = dataset.reader
+    if found.why:
+        return found
+    if type_name(reader) != "timm.data.readers.reader_image_folder.ReaderImageFolder":
+        return _refused(f"{type(reader).__name__} of timm reads it")
+    if dataset.load_bytes or dataset.input_img_mode != "RGB" or dataset.additional_features is not None:
+        return _refused("timm's ImageDataset gives something else than RGB pictures and labels")
+    return _files(found, reader.root, reader.class_to_idx, reader.samples)
+
+
 def _subset(dataset: Any) -> Recognised:
     found = recognise(dataset.dataset)
     return found if found.why else found.subset([int(row) for row in dataset.indices])
@@ -166,6 +185,7 @@ def _concatenated(dataset: Any) -> Recognised:
 _KINDS = {
     "torchvision.datasets.folder.ImageFolder": _folder,
     "torchvision.datasets.folder.DatasetFolder": _folder,
+    "timm.data.dataset.ImageDataset": _timms,
     "torchvision.datasets.cifar.CIFAR10": _cifar,
     "torchvision.datasets.cifar.CIFAR100": _cifar,
     "torchvision.datasets.mnist.MNIST": _mnist,

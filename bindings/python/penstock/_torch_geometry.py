@@ -29,7 +29,7 @@ def _random_resized_crop(read: Attributes, at: Picture) -> list:
 @step("CenterCrop")
 def _center_crop(read: Attributes, at: Picture) -> list:
     if at.mean:
-        at.bytes_of(0, "the 0 that smaller pictures are padded with")
+        at.bytes_of(0, "what smaller pictures are padded with, fill")
     return [{"CenterCrop": {"size": size_of(read)}}]
 
 

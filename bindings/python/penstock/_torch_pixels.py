@@ -96,6 +96,8 @@ def _random_channel_permutation(read: Attributes, at: Picture) -> list:
 def _gaussian_noise(read: Attributes, at: Picture) -> list:
     if at.is_float:
         raise Untranslatable("it adds noise to floats, which penstock's bytes cannot hold; before ToDtype it can be translated")
+    if not at.is_tensor:
+        raise Untranslatable("it is for tensors; torchvision refuses PIL pictures, too")
     return [{"GaussianNoise": {"mean": read.numbers("mean"), "sigma": read.numbers("sigma"), "clip": read.flag("clip")}}]
 
 

@@ -26,6 +26,9 @@ class Picture:
     mean: Optional[list] = None  # of Normalize, three numbers
     std: Optional[list] = None
     finishing: list = dataclasses.field(default_factory=list)  # specs of what the conversions so far come to
+    # Of the step that was translated last, for its note: it worked on tensors inside; what differs beside the tables' figures.
+    on_tensors: bool = dataclasses.field(default=False, compare=False)
+    remarks: list = dataclasses.field(default_factory=list, compare=False)
 
     @property
     def is_tensor(self) -> bool:
@@ -71,8 +74,8 @@ class Picture:
             value = value * 255 if self.scaled else value
             out.append(round(value))
             if abs(value - out[-1]) > 1e-4 or not 0 <= out[-1] <= 255:
-                raise Untranslatable(f"{what}={values if len(values) > 1 else values[0]} "
-                                     f"{'here ' if self.is_float else ''}is no whole number of 0 to 255, which penstock's bytes are")
+                raise Untranslatable(f"{what}={values if len(values) > 1 else values[0]} is a byte of {value:g} here, "
+                                     "and penstock's bytes are whole numbers of 0 to 255")
         return out[0] if len(set(out)) == 1 else out
 
     def require_bytes(self, what: str = "it") -> None:
@@ -179,10 +182,10 @@ def resampling(read: Attributes, at: Picture) -> dict:
     if at.is_tensor:
         if name == "nearest":
             raise Untranslatable("nearest on tensors takes other pixels than Pillow's, which penstock takes; nearest-exact does not")
-        if name in ("bilinear", "bicubic") and antialias is not True:
-            raise Untranslatable(f"antialias={antialias!r} resizes tensors without antialiasing, and penstock antialiases as Pillow")
-        if name not in ("bilinear", "bicubic", "nearest-exact"):
-            raise Untranslatable(f"interpolation={name!r} is not for tensors, and torchvision refuses it, too")
+        if name in ("bilinear", "bicubic", "lanczos") and antialias is not True:
+            raise Untranslatable(f"antialias={antialias!r} resizes tensors without antialiasing; penstock antialiases, as Pillow")
+        if name not in ("bilinear", "bicubic", "lanczos", "nearest-exact"):
+            raise Untranslatable(f"interpolation={name!r} is not for tensors; torchvision refuses it, too")
     return {"interpolation": name}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from typing import Any, Iterator, Optional
 
-from . import _job, _penstock, _torch_geometry, _torch_pixels  # noqa: F401  (the two fill STEPS)
+from . import _image_processors, _job, _penstock, _timm_transforms, _torch_geometry, _torch_pixels  # noqa: F401  (they fill STEPS)
 from ._torch_reading import STEPS, Attributes, Picture, Untranslatable, modules_own, plain, probability, step
 from .errors import ConfigError, UsageError
 
@@ -37,6 +38,28 @@ def is_hooked(step: Any) -> bool:
     return any(vars(step).get(name) for name in ("_forward_hooks", "_forward_pre_hooks")) if hasattr(step, "__dict__") else False
 
 
+class _Preset:
+    """What torchvision's own training programs wrap their transforms in."""
+
+    def __call__(self, picture: Any) -> Any:
+        return self.transforms(picture)  # type: ignore[attr-defined]
+
+
+def forwards_to(step: Any) -> Any:
+    """What an object of a program's own class calls, and nothing else, when it is called: its `__call__` has to be _Preset's, byte
+    by byte of compiled code, but for names. None of anything else."""
+    call = getattr(type(step), "__call__", None)
+    code, wanted = getattr(call, "__code__", None), _Preset.__call__.__code__
+    if type(step).__module__.partition(".")[0] in ("torch", "torchvision"):  # whose Lambda does so, too
+        return None
+    if code is None or type(step).__getattribute__ is not object.__getattribute__ or not hasattr(step, "__dict__"):
+        return None
+    like = all(getattr(code, part) == getattr(wanted, part)
+               for part in ("co_code", "co_argcount", "co_kwonlyargcount", "co_freevars", "co_cellvars"))
+    plain = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE) == 0
+    return vars(step).get(code.co_names[0]) if like and plain and len(code.co_names) == 1 else None
+
+
 def inside_of(step: Any) -> Optional[list]:
     """What a sequence runs; None of anything else, and of a sequence that something was hung on."""
     from . import transforms
@@ -45,7 +68,10 @@ def inside_of(step: Any) -> Optional[list]:
     if isinstance(step, transforms.Compose):
         return list(step.transforms)
     attribute = _SEQUENCES.get(home_of(step))
-    if attribute is None or is_hooked(step):
+    if attribute is None:
+        inner = forwards_to(step)
+        return None if inner is None else [inner]
+    if is_hooked(step):
         return None
     inside = getattr(step, attribute)
     more = set(vars(step)) - modules_own() - {attribute}
@@ -96,6 +122,10 @@ def _specs_of_class(step: Any, module: str, name: str, at: Picture) -> Optional[
         return _torch_geometry.image_classification(step, at)
     if (module, name) == ("torch.nn.modules.linear", "Identity"):
         return []
+    if module.startswith("timm."):
+        return _timm_transforms.specs_of(Attributes(step), module, at)
+    if module.startswith("transformers."):
+        return _image_processors.specs_of(step, at)
     return None
 
 

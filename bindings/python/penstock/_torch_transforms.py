@@ -60,6 +60,7 @@ class _Walk:
         if hasattr(step, "to_spec"):
             self._add_own(step)
             return False
+        self.at.on_tensors, self.at.remarks = False, []
         before = dataclasses.replace(self.at)
         specs = specs_of(step, self.at)
         converts = self.at != before
@@ -95,7 +96,8 @@ class _Walk:
             raise UsageError(f"{own[0] if own else 'MixUp or CutMix'} of penstock's stands in one pipeline with what cannot be "
                              f"translated: {why}", "put only torchvision's transforms and functions beside what runs in Python")
         notes = [_transform_notes.in_python(note.step) if converts else note for note, converts in self.notes]
-        notes += [_transform_notes.in_python(text_of(one)) for one in steps[first:]]
+        notes += [_transform_notes.in_python(text_of(one), why.partition(": ")[2] if at == number else "")
+                  for at, one in enumerate(steps[first:], first)]
         return Translated(self.steps, rest, why, notes, len(self.conversions) + number - first)
 
 
@@ -110,6 +112,9 @@ def translate(transform: Any) -> Translated:
         return Translated([], [], "", [])
     steps = list(flattened(transform))
     for step in steps:
+        if isinstance(step, type) and step.__module__ == "penstock.transforms":
+            raise UsageError(f"{step.__name__} is a class; a pipeline has transforms made of it",
+                             f"write {step.__name__}(), with its parameters")
         if not hasattr(step, "to_spec") and not callable(step):
             raise UsageError(f"{step!r} is no transform", "use transforms of penstock's or torchvision's, or a function")
     if all(hasattr(step, "to_spec") for step in steps):  # in the program's order, whose mistakes the library names

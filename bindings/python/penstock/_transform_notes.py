@@ -40,12 +40,32 @@ _ON_PIL = {
 _RESIZES = ("Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter")
 _OLDER = "equal bytes with Pillow before 13; since, where the height shrinks much more than the width, it resizes columns first"
 _POLICIES = ("AutoAugment", "RandAugment", "TrivialAugmentWide")
-_POSITIONS = ("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomErasing", "RandomInvert",
-              "RandomSolarize", "RandomPosterize", "FiveCrop", "TenCrop", "RandomChannelPermutation")
-# On tensors of bytes, and of floats of 0 to 1: largest difference, and share of the values that differ by more than a float's
-# rounding; of floats the largest difference in 1/255.
-_ON_BYTES: dict = {}
-_ON_FLOATS: dict = {}
+# Equal bytes on PIL pictures and tensors alike.
+_EVERYWHERE = ("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomErasing", "RandomInvert",
+              "RandomSolarize", "RandomPosterize", "FiveCrop", "TenCrop", "RandomChannelPermutation", "Identity", "RGB", "JPEG",
+              "GaussianNoise")
+# On tensors: (largest difference in bytes' steps of 1 or 1/255; share of the values that differ, of floats by more than half a step,
+# which rounding to bytes makes). tests/frameworks/tensor_order_test.py measures them, and fails where they are wrong.
+_ON_BYTES: dict = {
+    "Resize, bilinear": (1, 0.07), "RandomResizedCrop, bilinear": (1, 0.086), "Resize, bicubic": (13, 0.082),
+    "RandomResizedCrop, bicubic": (16, 0.1), "Resize, lanczos": (1, 0.0049), "RandomResizedCrop, lanczos": (2, 0.0072),
+    "Resize, nearest-exact": (252, 0.013), "RandomResizedCrop, nearest-exact": (245, 0.013), "Grayscale": (1, 0.55),
+    "RandomGrayscale": (1, 0.28), "RandomAdjustSharpness": (1, 2.3e-05), "RandomAutocontrast": (1, 0.0083),
+    "RandomEqualize": (0, 0.0), "ColorJitter": (30, 0.26), "RandomRotation": (254, 0.11), "RandomAffine": (255, 0.1),
+    "RandomPerspective": (255, 0.11), "GaussianBlur": (1, 1.5e-05), "RandAugment": (204, 0.14),
+    "TrivialAugmentWide": (169, 0.059), "AutoAugment": (255, 0.045), "AugMix": (79, 0.1),
+}
+_ON_FLOATS: dict = {
+    "Resize, bilinear": (1, 0.14), "RandomResizedCrop, bilinear": (1, 0.16), "Resize, bicubic": (18, 0.16),
+    "RandomResizedCrop, bicubic": (40.1, 0.2), "Resize, lanczos": (33.5, 0.18), "RandomResizedCrop, lanczos": (84.8, 0.23),
+    "Resize, nearest-exact": (252, 0.013), "RandomResizedCrop, nearest-exact": (245, 0.013), "Grayscale": (0.525, 0.01),
+    "RandomGrayscale": (0.525, 0.0048), "RandomAdjustSharpness": (2.31, 0.24), "RandomAutocontrast": (1, 0.043),
+    "ColorJitter": (28.5, 0.4), "RandomRotation": (254, 0.093), "RandomAffine": (196, 0.076), "GaussianBlur": (0.5, 0.0),
+}
+# v1's policies on PIL pictures: a byte that equals Solarize's threshold is inverted there.
+_V1_POLICIES: dict = {
+    "RandAugment": (0, 0.0), "TrivialAugmentWide": (17, 9.2e-05), "AutoAugment": (85, 2.2e-05),
+}
 
 
 def is_of_batches(spec: dict) -> bool:
@@ -76,34 +96,41 @@ def text_of(step: Any) -> str:
 def _on_pil(name: str, v1_policy: bool) -> Optional[str]:
     """How far from equal bytes; None: not at all."""
     if name in _POLICIES and v1_policy:
-        return "before v2 Solarize's threshold was inverted, too, where it is a whole number"
+        largest, share = _V1_POLICIES[name]
+        return (f"v1's Solarize inverts bytes that equal its threshold, too: measured {_share(share)} of the bytes, by {largest} at most"
+                if share else "v1's Solarize inverts bytes that equal its threshold, too")
     return _ON_PIL.get(name)
 
 
-def _difference(name: str, filter_: str, before: Any, v1_policy: bool) -> Optional[str]:
-    """What differs, in words; None where nothing does."""
-    if name in _POSITIONS:
+def _difference(name: str, filter_: str, on: str, v1_policy: bool) -> Optional[str]:
+    """What differs, in words; None where nothing does. `on`: "PIL", "bytes" or "floats"."""
+    if name in _EVERYWHERE:
         return None
-    if before is None or not before.is_tensor:
+    if on == "PIL":
         return _on_pil(name, v1_policy)
-    table, unit = (_ON_FLOATS, "/255") if before.is_float else (_ON_BYTES, "")
+    table = _ON_FLOATS if on == "floats" else _ON_BYTES
+    name = "Resize" if name in _RESIZES and name != "RandomResizedCrop" else name
     found = table.get(f"{name}, {filter_}", table.get(name))
     if found is None:
-        return "tensors' arithmetic is another than PIL's; not measured"
+        return "not measured; tensors' arithmetic is another than PIL's"
     largest, share = found
-    if not share:
-        return None
-    shown = "values" if before.is_float else "bytes"
-    return f"{share * 100:.2g} % of the {shown} differ, by {largest:g}{unit} at most"
+    if on == "floats":
+        return (f"{_share(share)} of the values differ by more than rounding to bytes does, by {largest:g}/255 at most" if share else
+                "values differ by half of 1/255 at most, the rounding to bytes")
+    return f"{_share(share)} of the bytes differ, by {largest} at most" if share else None
 
 
-def _pixels(specs: list, before: Any, v1_policy: bool) -> tuple:
+def _share(share: float) -> str:
+    return f"{share * 100:.2g} %"
+
+
+def _pixels(specs: list, on: str, v1_policy: bool) -> tuple:
     """(is it exact, words)"""
     names = _names_in(specs)
-    found = [(name, _difference(name, filter_, before, v1_policy)) for name, filter_ in names]
+    found = [(name, _difference(name, filter_, on, v1_policy)) for name, filter_ in names]
     found = [(name, words) for name, words in dict.fromkeys(found) if words]
     if found:
-        where = "on tensors, where " if before is not None and before.is_tensor else ""
+        where = "" if on == "PIL" else f"torchvision works on tensors of {on} here: "
         return False, f"near: {where}" + "; ".join(words if len(names) == 1 else f"{name}: {words}" for name, words in found)
     if any(name in _RESIZES for name, _ in names):
         return True, f"exact: {_OLDER}"
@@ -120,13 +147,16 @@ def of_step(step: Any, specs: list, before: Any, after: Any) -> Note:
         return Note(text, _NOWHERE, True, "exact: batches are tensors, of three channels, whatever the pipeline says of it")
     if not specs and not finishing:
         return Note(text, _NOWHERE, True, "exact: floats of 0 to 1 become the bytes that they came of")
-    exact, words = _finished(step, finishing, before) if finishing else (True, "")
+    exact, words = _finished(step, finishing, before) if finishing and not after.remarks else (True, "")
     if not specs:
         return Note(text, _FINISHING, exact, words)
     v1 = not type(step).__module__.startswith("torchvision.transforms.v2.")
-    pixels_exact, pixels = _pixels(specs, before, v1)
+    on = "PIL" if not (before.is_tensor or after.on_tensors) else "floats" if before.is_float else "bytes"
+    pixels_exact, pixels = _pixels(specs, on, v1)
     where = _LOADER + (f", then {_FINISHING}" if finishing else "")
-    return Note(text, where, exact and pixels_exact, pixels + (f"; then {words}" if words else ""))
+    exact = exact and pixels_exact and not after.remarks
+    parts = [part.partition(": ")[2] for part in (pixels, words) if part]
+    return Note(text, where, exact, ("exact: " if exact else "near: ") + "; ".join([parts[0], *after.remarks, *parts[1:]]))
 
 
 def _finished(step: Any, finishing: list, before: Any) -> tuple:
@@ -149,20 +179,20 @@ def of_spec(spec: dict) -> Note:
         return Note(text, "loader, on whole batches", True, "exact: v2's arithmetic")
     if name == "Python":
         return Note(text, _WORKER, True, "exact: the program's own function")
-    exact, words = _pixels([{name: params or {}}], None, False)
+    exact, words = _pixels([{name: params or {}}], "PIL", False)
     return Note(text, _LOADER, exact, words)
 
 
-def in_python(text: str) -> Note:
-    """Of a step that runs as it is."""
-    return Note(text, _WORKER, True, "exact: the program's own object is called")
+def in_python(text: str, why: str = "") -> Note:
+    """Of a step that runs as it is; `why`, of the first one that cannot be translated."""
+    return Note(text, _WORKER, True, "exact: the program's own object is called" + (f"; not translated: {why}" if why else ""))
 
 
 def _notes_of(what: Any) -> tuple:
-    """(notes, the sentence about what cannot be translated) of a transform or a loader."""
-    notes = getattr(what, "_transform_notes", None)
-    if notes is not None:
-        return notes, ""
+    """(notes, the sentence about what cannot be translated) of a transform or a loader, whose notes say it themselves."""
+    notes = getattr(what, "_transform_notes", None) or getattr(getattr(what, "_given", None), "notes", None)
+    if notes:
+        return list(notes), ""
     native = getattr(what, "_native", None)
     if native is not None and hasattr(native, "spec"):
         return [of_spec(spec) for spec in json.loads(native.spec())["split"]["pipeline"]], ""

@@ -57,7 +57,9 @@ PICTURE = struct.Struct("<HHII")    # number of the function, position in the pi
 PHILOX_KEY = 0x70656E73746F636B
 DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")
 VARYING = ("text", "bytes")
-IN_MEMORY = "memory:"               # before the name of what the parent keeps, in the place of a pickle
+HERE = "here:"                      # in the place of a pickle: before the name of a data set of this process (_here.py),
+OWN = "own:"                        # before a pickle of _own_samples.py, which no state is compared by,
+IN_MEMORY = "memory:"               # before the name of what the parent keeps (_memory_file.py)
 LONGEST_REASON = 4096               # bytes
 LEARN_FROM = 10                     # the fields are those of the first good sample among so many
 
@@ -264,8 +266,8 @@ class Worker:
             self.dataset = self.given(config["pickle"])
             name = getattr(self.dataset, "name", None) if hasattr(self.dataset, "start_worker") else None
             name = name or type(self.dataset).__name__
-            if hasattr(self.dataset, "start_worker"):  # penstock's own: _own_samples.py
-                self.dataset.start_worker(self.number)
+            if hasattr(self.dataset, "start_worker") and not config["pickle"].startswith(HERE):  # _own_samples.py
+                self.dataset.start_worker(self.number, config["workers"])
         elif config["python"]:
             made = resolve(config["python"])
             self.dataset = made(**config["args"]) if callable(made) else made
@@ -299,6 +301,7 @@ class Worker:
 
     def given(self, text):
         """The object of `dataset.pickle`, which a program of this job made (_pickled.py)."""
+        text = text[len(OWN):] if text.startswith(OWN) else text
         data = from_parent(text[len(IN_MEMORY):]) if text.startswith(IN_MEMORY) else base64.b64decode(text)
         if not data.startswith(b"\x80"):  # no pickle of protocol 2 or later, so a compressed one
             data = zlib.decompress(data)
@@ -322,7 +325,7 @@ class Worker:
         drawn = seed_of(KEY.pack(index, seed, epoch, occurrence))
         while True:
             generators = seed_generators(drawn)
-            made = self.dataset[index]
+            made = self.dataset.item(index, seed, epoch, occurrence) if hasattr(self.dataset, "start_worker") else self.dataset[index]
             # One that the dataset imported just now was not seeded: the sample is made once more, as any later worker will.
             if generators == imported_generators():
                 return made

@@ -7,11 +7,13 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
-           "FiveCrop", "GaussianBlur", "Grayscale", "Identity", "MixUp", "Normalize", "Pad", "Python", "RGB", "RandAugment",
-           "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop",
-           "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
-           "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
-           "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype", "TrivialAugmentWide"]
+           "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "JPEG", "MixUp", "Normalize", "Pad",
+           "Python", "RGB", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply",
+           "RandomAutocontrast", "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize",
+           "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
+           "RandomPerspective", "RandomPhotometricDistort", "RandomPosterize", "RandomResize", "RandomResizedCrop",
+           "RandomRotation", "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip", "Resize", "ScaleJitter",
+           "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
 
 class Transform:
@@ -40,9 +42,6 @@ def pipeline_of(transform: Any) -> list:
         return []
     remedy = f"use penstock.transforms ({', '.join(__all__[2:])}); Python(function) takes a function of your own"
     for step in _torch_transforms.flattened(transform):
-        if isinstance(step, type) and issubclass(step, (Compose, Transform)):
-            raise UsageError(f"{step.__name__} is a class; a pipeline has transforms made of it",
-                             f"write {step.__name__}(), with its parameters")
         if not hasattr(step, "to_spec") and not callable(step):
             raise UsageError(f"{step!r} is no transform of penstock's", remedy)
     translated = _torch_transforms.translate(transform)
@@ -200,6 +199,33 @@ class Resize(Transform):
             self.params = {"size": None, **self.params}
 
 
+class RandomResize(Transform):
+    """The shorter side to a random length from `min_size` to `max_size` - 1."""
+
+    def __init__(self, min_size: int, max_size: int, interpolation: Any = "bilinear",
+                 antialias: Optional[bool] = None) -> None:
+        super().__init__(min_size=_plain(min_size), max_size=_plain(max_size),
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+
+
+class RandomShortestSize(Transform):
+    """The shorter side to one of `min_size`, the longer one at most `max_size`."""
+
+    def __init__(self, min_size: Size, max_size: Optional[int] = None, interpolation: Any = "bilinear",
+                 antialias: Optional[bool] = None) -> None:
+        super().__init__(min_size=_plain(min_size), max_size=_plain(max_size),
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+
+
+class ScaleJitter(Transform):
+    """By the factor that fits the picture into `target_size`, times a random scale."""
+
+    def __init__(self, target_size: Sequence[int], scale_range: Sequence[float] = (0.1, 2.0),
+                 interpolation: Any = "bilinear", antialias: Optional[bool] = None) -> None:
+        super().__init__(target_size=_plain(target_size), scale_range=_plain(scale_range),
+                         interpolation=_interpolation(interpolation), **_antialias(antialias))
+
+
 class CenterCrop(Transform):
     """The middle, padded with black where the picture is smaller."""
 
@@ -275,6 +301,13 @@ class ColorJitter(Transform):
                          hue=_plain(hue))
 
 
+class RandomChannelPermutation(Transform):
+    """Red, green and blue in a random order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class RandomInvert(Transform):
     """The negative, with probability `p`."""
 
@@ -317,6 +350,15 @@ class RandomEqualize(Transform):
         super().__init__(p=_plain(p))
 
 
+class RandomPhotometricDistort(Transform):
+    """Brightness, contrast, saturation, hue and the order of the channels changed, each with probability `p`."""
+
+    def __init__(self, brightness: Sequence[float] = (0.875, 1.125), contrast: Sequence[float] = (0.5, 1.5),
+                 saturation: Sequence[float] = (0.5, 1.5), hue: Sequence[float] = (-0.05, 0.05), p: float = 0.5) -> None:
+        super().__init__(brightness=_plain(brightness), contrast=_plain(contrast), saturation=_plain(saturation),
+                         hue=_plain(hue), p=_plain(p))
+
+
 class RandomRotation(Transform):
     """Rotated by an angle within `degrees`, counter-clockwise."""
 
@@ -351,6 +393,21 @@ class GaussianBlur(Transform):
 
     def __init__(self, kernel_size: Size, sigma: Any = (0.1, 2.0)) -> None:
         super().__init__(kernel_size=_plain(kernel_size), sigma=_plain(sigma))
+
+
+class GaussianNoise(Transform):
+    """Normal noise added to each byte; `mean` and `sigma` are shares of 255. Before ToDtype: torchvision's on bytes, whose
+    noise is whole numbers."""
+
+    def __init__(self, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> None:
+        super().__init__(mean=_plain(mean), sigma=_plain(sigma), clip=clip)
+
+
+class JPEG(Transform):
+    """Encoded as JPEG of a quality within `quality`, and decoded again."""
+
+    def __init__(self, quality: Union[int, Sequence[int]]) -> None:
+        super().__init__(quality=_plain(quality))
 
 
 class RandomErasing(Transform):

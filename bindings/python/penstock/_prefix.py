@@ -1,0 +1,62 @@
+"""A pipeline whose first steps are penstock's, and whose others are a program's own Python: both in one Python worker.
+
+    begun = Begun.of(source, steps, rest)       # None where penstock cannot make the first steps for it
+    picture, label = begun.sample(index, seed, epoch, occurrence)
+
+The first steps are made by `penstock.Preprocessor` with the draws that the loaders would make, from the same encoded bytes; what
+they have made is handed on as the PIL picture that torchvision would have there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from . import datasets
+from .errors import ConfigError, UsageError
+
+
+class Begun:
+    def __init__(self, source: Any, steps: Sequence[Any], rest: Sequence[Any]) -> None:
+        self.source = source
+        self.steps = list(steps)
+        self.rest = list(rest)
+        self._made: Any = None  # (seed, Preprocessor) of this process
+
+    @staticmethod
+    def of(source: Any, steps: Sequence[Any], rest: Sequence[Any]) -> Optional["Begun"]:
+        """None where there are no first steps, where they do not end in one size, and where pictures are no files."""
+        if not steps or type(source) not in (datasets.ImageFolder, datasets.FileList):
+            return None
+        begun = Begun(source, steps, rest)
+        try:
+            begun._preprocessor(0)
+        except (ConfigError, UsageError):
+            return None
+        return begun
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> tuple:
+        return self.sample(index, 0, 0, 0)
+
+    def sample(self, index: int, seed: int, epoch: int, occurrence: int) -> tuple:
+        """(what the last step returned, label). DatasetError where the picture cannot be used."""
+        from PIL import Image
+        encoded, _, _, label = self.source._listing().sample(index)
+        pixels = self._preprocessor(seed)(encoded, index=index, epoch=epoch, occurrence=occurrence)
+        picture: Any = Image.fromarray(pixels[0].transpose(1, 2, 0).copy())
+        for step in self.rest:
+            picture = step(picture)
+        return picture, label
+
+    def _preprocessor(self, seed: int) -> Any:
+        from .preprocessor import Preprocessor
+        if self._made is None or self._made[0] != seed:
+            job = {"seed": seed, "splits": {"data": {"dataset": {"folder": "/"}, "mode": "train", "batch_size": 1,
+                                                     "pipeline": self.steps}}}
+            self._made = seed, Preprocessor(job, "data", dtype="uint8", output="numpy", threads=1)
+        return self._made[1]
+
+    def __getstate__(self) -> dict:
+        return dict(self.__dict__, _made=None)
