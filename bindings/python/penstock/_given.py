@@ -154,6 +154,8 @@ def _read_native(found: Any, steps: Sequence[Any], notes: Sequence[Any], asked: 
     if not steps:
         raise UsageError("transform is missing: what becomes of a picture",
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
+    if found.side:  # changes nothing, and says the size of what would depend on the picture
+        steps = [{"CenterCrop": {"size": found.side}}, *steps]
     return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=notes)
 
 

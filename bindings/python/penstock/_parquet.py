@@ -286,8 +286,8 @@ def main():
     connection, lifeline = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     die_with(lifeline)
     # Run as a file, Python looks for modules beside this one first: penstock's own parts are no top-level modules.
-    beside = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if folder and os.path.abspath(folder) != beside]
+    beside = os.path.dirname(os.path.realpath(__file__))  # Python, too, follows links to this file
+    sys.path[:] = [folder for folder in sys.path if folder and os.path.realpath(folder) != beside]
     with connection.makefile("rw", encoding="utf-8", newline="\n") as stream:
         def tell(message):
             stream.write(json.dumps(message) + "\n")

@@ -52,13 +52,7 @@ def dataset_spec(obj, kept=None, title=None):
     for method in ("__len__", "__getitem__"):
         if not hasattr(obj, method):
             raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
-    data, by_value = _dumps(obj)
-    if type(obj).__module__ == "__mp_main__" or (title and b"__mp_main__" in data):
-        raise UnpicklableDataset(
-            f"the program makes its DataLoader at its top level, and that runs in every worker, because {title or type(obj).__name__} "
-            'is defined there: put what the program does under if __name__ == "__main__":, or move the class into a module')
-    # Behind a title stands an object of penstock's, and what the program made is somewhere in it.
-    in_main = type(obj).__module__ == "__main__" or bool(title and b"__main__" in data)
+    data, named = _dumps(obj)
     size = len(data)
     if size >= COMPRESS_FROM and (kept is None or size <= MAX_BYTES):
         data = zlib.compress(data)
@@ -74,13 +68,13 @@ def dataset_spec(obj, kept=None, title=None):
         text = base64.b64encode(data).decode("ascii")
     spec = {"pickle": text, "path": import_path()}
     main = getattr(sys.modules["__main__"], "__file__", None)
-    if in_main and not by_value:
+    if named is not None:
         if main is None or not os.path.exists(main):
             raise UnpicklableDataset(
-                f"{type(obj).__name__} is defined in a program without a file (a notebook or `python -c`), where workers "
+                f"{named} is defined in a program without a file (a notebook or `python -c`), where workers "
                 "cannot find it: pip install cloudpickle, or move the class into a module")
-        named = getattr(sys.modules["__main__"], "__spec__", None)  # python -m: imports within its package work by name
-        spec["main"] = json.dumps({"file": os.path.abspath(main), "module": named.name if named else "",
+        by_name = getattr(sys.modules["__main__"], "__spec__", None)  # python -m: imports within its package work by name
+        spec["main"] = json.dumps({"file": os.path.abspath(main), "module": by_name.name if by_name else "",
                                    "arguments": sys.argv[1:]})
     return spec
 
@@ -102,14 +96,16 @@ def _in_memory(data, kept):
 
 
 def _dumps(obj):
-    """(bytes, whether the classes of __main__ are in them)."""
+    """(bytes, the name of a class or function that whoever reads them looks up in the program, if there is one)."""
     import pickle
     try:
         import cloudpickle
     except ImportError:
         cloudpickle = None
     try:
-        return (cloudpickle or pickle).dumps(obj), cloudpickle is not None
+        return (cloudpickle.dumps(obj), None) if cloudpickle else _with_name(obj)
+    except UnpicklableDataset:
+        raise
     except Exception as error:
         culprit = _culprit(obj, cloudpickle or pickle)
         raise UnpicklableDataset(
@@ -117,6 +113,30 @@ def _dumps(obj):
             "Open files, connections and locks in the first __getitem__ instead of __init__; "
             + ("" if cloudpickle else "lambdas and local classes need cloudpickle (pip install cloudpickle); ")
             + "or name a factory (dataset={'python': 'module:function'})") from error
+
+
+def _with_name(obj):
+    """As _dumps(). The data set's class may be another's and its transform the program's own, or any part of it."""
+    import io
+    import pickle
+    import types
+    found = []
+
+    class Noticing(pickle.Pickler):
+        def reducer_override(self, one):
+            if isinstance(one, (type, types.FunctionType)):
+                if one.__module__ == "__mp_main__":
+                    raise UnpicklableDataset(
+                        "the program makes its DataLoader at its top level, and that runs in every worker, because "
+                        f"{one.__qualname__} is defined there: put what the program does under if __name__ == \"__main__\":, or "
+                        "move that into a module")
+                if one.__module__ == "__main__":
+                    found.append(one.__qualname__)
+            return NotImplemented
+
+    file = io.BytesIO()
+    Noticing(file).dump(obj)
+    return file.getvalue(), found[0] if found else None
 
 
 def _culprit(obj, pickler):

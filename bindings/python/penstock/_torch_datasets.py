@@ -28,6 +28,7 @@ class Recognised(NamedTuple):
     transform: Any = None                 # what the data set does to its pictures, or None
     why: str = ""                         # not recognised: one sentence
     kept: tuple = ()                      # what has to live as long as `source` is read
+    side: int = 0                         # width and height of all pictures; 0: of several sizes
 
     def subset(self, rows: Sequence[int]) -> "Recognised":
         known = self.rows
@@ -135,7 +136,7 @@ def _pixels(dataset: Any, source: Any) -> Recognised:
         mine = numpy.frombuffer(pixels, numpy.uint8).reshape(height, width, 3)
         if not numpy.array_equal(mine, picture if picture.ndim == 3 else numpy.broadcast_to(picture[:, :, None], mine.shape)):
             return _refused(f"picture {index} of {type(dataset).__name__} is not that of its files")
-    return found._replace(source=source)
+    return found._replace(source=source, side=data.shape[1])
 
 
 def _cifar(dataset: Any) -> Recognised:

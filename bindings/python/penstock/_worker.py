@@ -399,8 +399,8 @@ def main():
     die_with(lifeline)
     close_others((connection, lifeline))
     # Run as a file, Python looks for modules beside this one first: penstock's own parts are no top-level modules.
-    beside = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if folder and os.path.abspath(folder) != beside]
+    beside = os.path.dirname(os.path.realpath(__file__))  # Python, too, follows links to this file
+    sys.path[:] = [folder for folder in sys.path if folder and os.path.realpath(folder) != beside]
     sys.argv[:] = [sys.argv[0]]
     sys.stdout.reconfigure(line_buffering=True)
     import faulthandler
