@@ -24,7 +24,7 @@ LAST = [T.ToDtype(torch.float32, scale=True), T.Normalize([0.485, 0.456, 0.406],
 
 
 def folder(*pipeline, **more):
-    return dict(job=penstock.ImageFolder(TRAIN), transform=[*pipeline, *LAST], batch_size=8, shuffle=True, seed=2, **more)
+    return dict(dataset=penstock.ImageFolder(TRAIN), transform=[*pipeline, *LAST], batch_size=8, shuffle=True, seed=2, **more)
 
 
 def iterations(epochs=1, **options):
@@ -134,7 +134,7 @@ def test_cutmix_is_bytes_and_mixup_is_not():
     crop = T.RandomResizedCrop(32)
 
     def mixed(*last):
-        return dict(job=penstock.ImageFolder(TRAIN), transform=[crop, *LAST, *last], batch_size=8, shuffle=True)
+        return dict(dataset=penstock.ImageFolder(TRAIN), transform=[crop, *LAST, *last], batch_size=8, shuffle=True)
     device, images, _ = compared(**mixed(T.CutMix(num_classes=4)))
     assert device["finishing"] == "gpu" and device["uploaded_bytes"] == images * 3 * 32 * 32
     for last in (T.MixUp(num_classes=4), T.RandomChoice([T.MixUp(num_classes=4), T.CutMix(num_classes=4)])):
@@ -158,7 +158,7 @@ def test_wrap_and_preprocessor_finish_there_too():
             for begin in range(0, 40, 8):
                 yield list(range(begin, begin + 8)), encoded[begin:begin + 8], torch.arange(begin, begin + 8)
 
-    options = dict(job={"seed": 3, "splits": {"train": {"mode": "train", "dataset": {"folder": TRAIN}, "batch_size": 8, "pipeline": [
+    options = dict(dataset={"seed": 3, "splits": {"train": {"mode": "train", "dataset": {"folder": TRAIN}, "batch_size": 8, "pipeline": [
         {"RandomResizedCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}}, "on_error": "substitute"})
     for more in (dict(), dict(dtype="float16"), dict(dtype="bfloat16", channels_last=True), dict(dtype="uint8")):
         def both(**device):
@@ -321,7 +321,7 @@ def test_moving_a_loader():
             train._tensors.settle()
             assert torch.equal(images, wanted[1][0]) and torch.equal(first[0], wanted[0][0])
             assert "had begun" in train.stats()["device"]["why"]
-        mixing = dict(job=penstock.ImageFolder(TRAIN), transform=[T.RandomResizedCrop(32), *LAST, T.MixUp(num_classes=4)])
+        mixing = dict(dataset=penstock.ImageFolder(TRAIN), transform=[T.RandomResizedCrop(32), *LAST, T.MixUp(num_classes=4)])
         with penstock.DataLoader(**mixing, batch_size=8) as train:
             train._move_to("cuda:1")
             assert "MixUp" in train.stats()["device"]["why"]

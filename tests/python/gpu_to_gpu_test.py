@@ -27,7 +27,7 @@ ON_GPUS = {"loader.executor": "gpu", "loader.gpu_share_mb": 64, "loader.threads"
 
 
 def job(*pipeline, **more):
-    return dict(job=penstock.ImageFolder(TRAIN), transform=[*(pipeline or (T.RandomResizedCrop((40, 56)),)), *LAST],
+    return dict(dataset=penstock.ImageFolder(TRAIN), transform=[*(pipeline or (T.RandomResizedCrop((40, 56)),)), *LAST],
                 batch_size=8, shuffle=True, seed=2, **more)
 
 
