@@ -84,7 +84,7 @@ def test_bytes_as_they_are_need_no_finishing():
 
 
 def test_a_batch_goes_back_behind_the_gpu():
-    wanted, _ = iterations(job=JOB, split="train", copy=True)
+    wanted, _ = iterations(dataset=JOB, split="train", copy=True)
     with Cuda() as cuda, penstock.DataLoader(JOB, split="train", device="cuda:0") as train:
         got = []
         for batch in train:
@@ -109,7 +109,7 @@ def test_the_watch_sees_a_batch_that_goes_too_early():
 
 
 def test_through_page_locked_memory():
-    wanted, _ = iterations(job=JOB, split="train", copy=True)
+    wanted, _ = iterations(dataset=JOB, split="train", copy=True)
     with Cuda() as cuda, penstock.DataLoader(JOB, split="train", device="cuda:0", pin_memory=True) as train:
         got = []
         for images, labels in train:
@@ -126,7 +126,7 @@ def test_several_views_and_several_pictures_a_sample():
     for name in ("images", "targets"):
         shutil.copytree(os.path.join(TRAIN, sorted(os.listdir(TRAIN))[0]), os.path.join(top, name))
     pairs = penstock.PairedFolders(os.path.join(top, "images"), os.path.join(top, "targets"))
-    device, images, cuda = compared(job=pairs, transform=[T.RandomResizedCrop(32), *LAST], batch_size=5, seed=1)
+    device, images, cuda = compared(dataset=pairs, transform=[T.RandomResizedCrop(32), *LAST], batch_size=5, seed=1)
     assert device["uploaded_bytes"] == 2 * images * 3 * 32 * 32 and cuda.finished == 2 * images // 5
 
 
@@ -167,9 +167,9 @@ def test_wrap_and_preprocessor_finish_there_too():
                 preprocess._tensors.settle()
                 facts = preprocess.device
             made = [images, [bool(one) for one in why]]
-            eval_options = {**options["job"]["splits"]["train"], "mode": "eval", "pipeline": [
+            eval_options = {**options["dataset"]["splits"]["train"], "mode": "eval", "pipeline": [
                 {"CenterCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}
-            with penstock.wrap(Batches(), {**options["job"], "splits": {"val": eval_options}}, split="val", **more, **device) as val:
+            with penstock.wrap(Batches(), {**options["dataset"], "splits": {"val": eval_options}}, split="val", **more, **device) as val:
                 for images, labels in val:
                     val.preprocessor._tensors.settle()
                     made += [images.clone(), labels]
@@ -298,7 +298,7 @@ def test_memory_goes_back_with_the_loader():
 
 def test_moving_a_loader():
     with Cuda(gpus=2) as cuda:
-        wanted, _ = iterations(job=JOB, split="train", copy=True)
+        wanted, _ = iterations(dataset=JOB, split="train", copy=True)
         with penstock.DataLoader(JOB, split="train", device="cuda:0") as train:
             raises(penstock.UsageError, lambda: train._move_to("meta"), "cuda:0", "meta")
             train._move_to("cuda:1")  # still raw, and finished there
