@@ -158,7 +158,7 @@ def test_wrap_and_preprocessor_finish_there_too():
             for begin in range(0, 40, 8):
                 yield list(range(begin, begin + 8)), encoded[begin:begin + 8], torch.arange(begin, begin + 8)
 
-    options = dict(dataset={"seed": 3, "splits": {"train": {"mode": "train", "dataset": {"folder": TRAIN}, "batch_size": 8, "pipeline": [
+    options = dict(job={"seed": 3, "splits": {"train": {"mode": "train", "dataset": {"folder": TRAIN}, "batch_size": 8, "pipeline": [
         {"RandomResizedCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}}, "on_error": "substitute"})
     for more in (dict(), dict(dtype="float16"), dict(dtype="bfloat16", channels_last=True), dict(dtype="uint8")):
         def both(**device):
@@ -167,9 +167,9 @@ def test_wrap_and_preprocessor_finish_there_too():
                 preprocess._tensors.settle()
                 facts = preprocess.device
             made = [images, [bool(one) for one in why]]
-            eval_options = {**options["dataset"]["splits"]["train"], "mode": "eval", "pipeline": [
+            eval_options = {**options["job"]["splits"]["train"], "mode": "eval", "pipeline": [
                 {"CenterCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}
-            with penstock.wrap(Batches(), {**options["dataset"], "splits": {"val": eval_options}}, split="val", **more, **device) as val:
+            with penstock.wrap(Batches(), {**options["job"], "splits": {"val": eval_options}}, split="val", **more, **device) as val:
                 for images, labels in val:
                     val.preprocessor._tensors.settle()
                     made += [images.clone(), labels]
