@@ -123,6 +123,17 @@ def test_other_samplers():
             assert "order" in loader.state_dict() and len(order(loader)) == len(sampler)
 
 
+def test_a_programs_batches_keep_the_place_that_was_said():
+    batches = penstock.BatchSampler(penstock.SequentialSampler(8), 4, drop_last=False)
+    for dataset, options in ((JOB, {"split": "train"}), (folder(), {})):
+        with penstock.DataLoader(dataset, batch_sampler=batches, num_replicas=2, rank=1, **options) as loader:
+            assert (loader.num_replicas, loader.rank, len(loader)) == (2, 1, 2)
+    # A job's name is no data set, though it has a length.
+    batches = BatchSampler(SequentialSampler(JOB), 4, drop_last=False)
+    with penstock.DataLoader(JOB, split="train", batch_sampler=batches) as loader:
+        assert "order" in loader.state_dict() and order(loader) == list(range(len(JOB)))
+
+
 def test_seeds_come_from_torch():
     def of(**options):
         with penstock.DataLoader(folder(), 16, True, **options) as loader:
@@ -156,7 +167,12 @@ def test_every_rank_gets_everything_unless_it_asks():
             warnings.simplefilter("always")
             with penstock.DataLoader(folder(), 16) as loader:
                 assert loader.num_replicas == 1 and order(loader) == list(range(80))
-        assert any('num_replicas="auto"' in str(one.message) for one in said)
+        assert any('num_replicas="auto"' in str(one.message) and one.filename == __file__ for one in said), said
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with penstock.DataLoader(folder(), 16, sampler=SequentialSampler(folder())) as loader:
+                assert loader.num_replicas == 1
+        assert [one.filename for one in said if 'num_replicas="auto"' in str(one.message)] == [__file__], said
         with penstock.DataLoader(folder(), 16, num_replicas="auto") as loader:
             assert (loader.num_replicas, loader.rank) == (2, 1) and order(loader) == list(range(1, 80, 2))
         with penstock.DataLoader(penstock.ImageFolder(TRAIN, STEPS), 16) as loader:  # not torch's

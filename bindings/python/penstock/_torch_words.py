@@ -50,32 +50,28 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
             raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last",
                              "it decides all of that itself")
         order = order._replace(given=batch_sampler)
-        within = _plain(batch_sampler, dataset) if type_name(batch_sampler) == _BATCHES and num_replicas is None else None
-        if within is None:
-            flat = Flattened(batch_sampler, split)
-            return order._replace(sampler=flat, batch_size=flat.batch_size, drop_last=False, shuffle=None)
-        order = order._replace(batch_size=batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
-        return _native(order, within, generator, torchs)
+        if torchs and num_replicas is None and type_name(batch_sampler) == _BATCHES and _is_plain(batch_sampler.sampler, dataset):
+            order = order._replace(batch_size=batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
+            return _placed(_native(order, batch_sampler.sampler, generator, torchs), torchs)
+        flat = Flattened(batch_sampler, split)
+        return _placed(order._replace(sampler=flat, batch_size=flat.batch_size, drop_last=False, shuffle=None,
+                                      num_replicas=num_replicas, rank=rank), torchs)
     if sampler is None:
-        return _places(_seeded(order, generator, torchs), torchs, num_replicas, rank)
+        return _placed(_seeded(order, generator, torchs)._replace(num_replicas=num_replicas, rank=rank), torchs)
     if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
         raise UsageError(f"sampler={sampler!r}", "give an iterable of indices")
     if shuffle:
         raise UsageError("sampler and shuffle exclude each other", "shuffle in the sampler")
     order = order._replace(given=sampler)
     if num_replicas is None and torchs and _is_plain(sampler, dataset):
-        return _native(order, sampler, generator, torchs)
-    return _places(order._replace(sampler=sampler, shuffle=None), torchs and num_replicas is None, num_replicas, rank)
+        return _placed(_native(order, sampler, generator, torchs), torchs)
+    return _placed(order._replace(sampler=sampler, shuffle=None, num_replicas=num_replicas, rank=rank), torchs)
 
 
 _DISTRIBUTED = "torch.utils.data.distributed.DistributedSampler"
 _RANDOM = "torch.utils.data.sampler.RandomSampler"
 _SEQUENTIAL = "torch.utils.data.sampler.SequentialSampler"
 _BATCHES = "torch.utils.data.sampler.BatchSampler"
-
-
-def _plain(batch_sampler: Any, dataset: Any) -> Any:
-    return batch_sampler.sampler if _is_plain(batch_sampler.sampler, dataset) else None
 
 
 def _is_plain(sampler: Any, dataset: Any) -> bool:
@@ -100,7 +96,7 @@ def _native(order: Order, sampler: Any, generator: Any, torchs: bool) -> Order:
     order = order._replace(shuffle=shuffled)
     if shuffled and getattr(sampler, "generator", None) is not None:
         generator = sampler.generator
-    return _places(_seeded(order, generator, torchs), torchs, None, None)
+    return _seeded(order, generator, torchs)
 
 
 def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
@@ -111,21 +107,21 @@ def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
     return order
 
 
-def _places(order: Order, torchs: bool, num_replicas: Any, rank: Optional[int]) -> Order:
-    """Without a sampler each rank gets everything of a torch data set, as from torch's DataLoader."""
-    if num_replicas == "auto":
-        if rank is not None:
+def _placed(order: Order, torchs: bool) -> Order:
+    """Without a sampler each rank gets everything of a torch data set, as from torch's DataLoader. Called by order_of() alone, as
+    its warning counts the calls up to the program."""
+    if order.num_replicas == "auto":
+        if order.rank is not None:
             raise UsageError('num_replicas="auto" finds out the rank as well', "leave rank out")
+        return order._replace(num_replicas=None)
+    if order.num_replicas is not None or order.rank is not None or not torchs or os.environ.get("PENSTOCK_RECEIVER"):
         return order
-    if num_replicas is not None or rank is not None or not torchs or os.environ.get("PENSTOCK_RECEIVER"):
-        return order._replace(num_replicas=num_replicas, rank=rank)
     ranks = place()[0]
-    if ranks is not None and ranks > 1 and order.sampler is None:
-        warnings.warn(f"each of {ranks} ranks gets the whole data set, as from torch's DataLoader without a DistributedSampler; "
-                      'num_replicas="auto" gives each its share', RuntimeWarning, stacklevel=5)
-    if ranks is None or ranks == 1:
+    if ranks is None or ranks == 1 or order.sampler is not None:
         return order
-    return order._replace(num_replicas=1, rank=0) if order.sampler is None else order
+    warnings.warn(f"each of {ranks} ranks gets the whole data set, as from torch's DataLoader without a DistributedSampler; "
+                  'num_replicas="auto" gives each its share', RuntimeWarning, stacklevel=4)
+    return order._replace(num_replicas=1, rank=0)
 
 
 class Machinery(NamedTuple):
