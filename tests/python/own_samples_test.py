@@ -2,6 +2,7 @@
 them, in worker processes and in this process; and collate_fn."""
 
 import collections
+import io
 import os
 import random
 import warnings
@@ -266,6 +267,12 @@ def test_the_first_steps_are_the_loaders():
             assert len(got) == len(wanted) > 1
             for (images, labels), (others, numbers) in zip(got, wanted):
                 assert torch.equal(images, others) and torch.equal(labels, numbers)
+            said = penstock.describe_transforms(loader, file=io.StringIO())
+            assert said.count("runs: Python worker, by penstock") == 2 and said.count("runs: Python worker") == 4, said
+    # Without a size at its end nothing of it is penstock's.
+    with penstock.DataLoader(ImageFolder(TRAIN, V.Compose([V.Resize(40), Image.Image.copy, V.CenterCrop(32), V.PILToTensor()])), 16) as loader:
+        said = penstock.describe_transforms(loader, file=io.StringIO())
+        assert said.count("runs: Python worker") == 4 and "by penstock" not in said, said
 
 
 def test_collate_fn_of_pictures_that_loaders_make():

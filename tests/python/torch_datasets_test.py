@@ -145,7 +145,8 @@ def test_others_run_in_python():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         penstock.DataLoader(folder(target_transform=lambda label: label + 1), 16).close()
-    assert any("in this process (num_workers=0)" in str(one.message) and "target_transform" in str(one.message) for one in said)
+    assert any("in this process (num_workers=0)" in str(one.message) and "target_transform" in str(one.message)
+               and one.filename == __file__ for one in said), said
 
 
 class Endless(torch.utils.data.IterableDataset):

@@ -1,6 +1,6 @@
 """What a DataLoader was given as job or data set, as the job that the library reads.
 
-    given = read_given(dataset, split, named, …)
+    given = read_given(dataset, Asked(split, named, transform, …))
     _penstock.Loader(given.job, is_text=given.is_text, split=given.split, overrides=given.overrides)
 
 A data set of penstock's, or one of torchvision's that is recognised (`_torch_datasets`), is read by the loaders themselves where
@@ -98,21 +98,22 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
     if transform is None and not hasattr(dataset, "to_spec"):
         raise UsageError(f"{type(dataset).__name__} has no transform: its pictures cannot be put together to batches",
                          "give it a transform that ends in tensors of one size, as for torch's DataLoader")
-    steps, notes, why = _translated(transform, asked)
-    if why:
-        return _read_partly(dataset, found, transform, why, asked, notes)
-    return _read_native(found, steps, notes, asked)
+    translated = _translated(transform, asked)
+    if translated.rest:
+        return _read_partly(dataset, found, transform, translated, asked)
+    return _read_native(found, translated, asked)
 
 
-def _read_partly(dataset: Any, found: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any]) -> Given:
+def _read_partly(dataset: Any, found: Any, transform: Any, translated: Any, asked: Asked) -> Given:
     """One that penstock knows, with a transform that it knows in part: the first steps, or none."""
-    from . import _prefix, _torch_transforms
-    translated = _torch_transforms.translate(transform)
+    from . import _prefix, _transform_notes
     begun = _prefix.Begun.of(found.source, translated.steps, translated.rest)
     if begun is not None:
-        return _read_python(begun, None, why, asked, notes, found.rows, found.kept)
+        notes = _transform_notes.begun_in_python(translated.notes)
+        return _read_python(begun, None, translated.why, asked, notes, found.rows, found.kept)
     does_it_itself = asked.transform is None and not hasattr(dataset, "to_spec")
-    return _read_python(dataset, None if does_it_itself else transform, why, asked, notes)
+    return _read_python(dataset, None if does_it_itself else transform, translated.why, asked,
+                        _transform_notes.all_in_python(translated.notes))
 
 
 def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:
@@ -121,34 +122,31 @@ def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:
     if asked.transform is None:
         known = _torch_datasets.type_name(dataset).split(".")[0] in ("torch", "torchvision")
         return _read_python(dataset, None, found.why if known else "", asked)
-    steps, notes, why = _translated(asked.transform, asked)
-    if why:
-        return _read_python(dataset, asked.transform, why, asked, notes)
-    from . import _here, _pickled
+    from . import _here, _pickled, _transform_notes
+    translated = _translated(asked.transform, asked)
+    if translated.rest:
+        return _read_python(dataset, asked.transform, translated.why, asked, _transform_notes.all_in_python(translated.notes))
     if asked.asked_for_here:
         here = _here.Here(dataset)
-        return _made({"path": _pickled.import_path(), "pickle": here.text}, steps, asked, here=here, notes=notes,
-                     python=_IN_THIS_PROCESS)
+        return _made({"path": _pickled.import_path(), "pickle": here.text}, translated.steps, asked, here=here,
+                     notes=translated.notes, python=_IN_THIS_PROCESS)
     kept: list = []
     spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(dataset, kept)}
     python = {"interpreter": sys.executable, **({"workers": asked.num_workers} if asked.num_workers else {})}
-    return _made(spec, steps, asked, kept=tuple(kept), notes=notes, python=python)
+    return _made(spec, translated.steps, asked, kept=tuple(kept), notes=translated.notes, python=python)
 
 
-def _translated(transform: Any, asked: Asked) -> tuple:
-    """(steps, notes, why not)."""
-    from . import _torch_transforms, transforms
+def _translated(transform: Any, asked: Asked) -> Any:
+    """A _torch_transforms.Translated, of all steps where there is a second list for GPUs."""
+    from . import _torch_transforms
     translated = _torch_transforms.translate(transform)
-    if not translated.rest:
-        return translated.steps, translated.notes, ""
-    if not all(callable(step) for step in translated.rest):
-        transforms.pipeline_of(transform)  # which says what is wrong with it
-    if asked.gpu_transform is not None:
+    if translated.rest and asked.gpu_transform is not None:
         raise UsageError(f"transform: {translated.why}", "with gpu_transform every step has to be one of penstock's")
-    return translated.steps, translated.notes, translated.why
+    return translated
 
 
-def _read_native(found: Any, steps: Sequence[Any], notes: Sequence[Any], asked: Asked) -> Given:
+def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
+    steps = translated.steps
     spec = found.source.to_spec()
     _doubt_classes(spec.get("folder"))
     if not steps:
@@ -156,13 +154,13 @@ def _read_native(found: Any, steps: Sequence[Any], notes: Sequence[Any], asked: 
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
     if found.side:  # changes nothing, and says the size of what would depend on the picture
         steps = [{"CenterCrop": {"size": found.side}}, *steps]
-    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=notes)
+    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=translated.notes)
 
 
 def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),
                  rows: Optional[Sequence[int]] = None, kept_already: tuple = ()) -> Given:
     """Samples as they are, made by the program's own code."""
-    from . import _here, _own_samples, _pickled, _prefix
+    from . import _here, _own_samples, _pickled, _prefix, _worker
     if asked.gpu_transform is not None:
         raise UsageError("gpu_transform is for pictures that loaders make", "leave it out, or give penstock.transforms")
     where = f"in {asked.num_workers} worker processes" if asked.num_workers else "in this process (num_workers=0)"
@@ -170,23 +168,22 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         begun = isinstance(dataset, _prefix.Begun)
         what = f"{type(dataset.source).__name__}'s transforms from there on run" if begun else \
             f"{type(dataset).__name__} is read and transformed"
-        warnings.warn(f"{what} in Python, {where}: {why}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"{what} in Python, {where}: {why}", RuntimeWarning, stacklevel=6)
     given = dataset if transform is None else _own_samples.Transformed(dataset, transform)
     kept: list = list(kept_already)
     if asked.num_workers:
         # Looked at is a copy, as workers get it: what the first __getitem__ opens cannot be pickled any more.
-        copied = _pickled.copy_of(given)
-        with _here.generators_kept():
-            samples = _own_samples.look_at(copied)
+        looked_at = _pickled.copy_of(given)
     else:
-        with _here.generators_kept():
-            samples = _own_samples.look_at(given)
+        looked_at = given
+    with _here.generators_kept():
+        samples = _own_samples.look_at(looked_at)
     layout = _own_samples.Layout.of(samples)
     own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn)
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
-        spec["pickle"] = "own:" + spec["pickle"]
+        spec["pickle"] = _worker.OWN + spec["pickle"]
         python = {"interpreter": sys.executable, "workers": asked.num_workers}
     else:
         here = _here.Here(own)

@@ -24,7 +24,7 @@ import weakref
 from typing import Any, Iterator
 
 from . import _penstock
-from ._worker import Worker, imported_generators
+from ._worker import HERE, Worker, imported_generators
 
 _numbers = itertools.count()
 _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary()
@@ -44,7 +44,7 @@ class Here:
     @property
     def text(self) -> str:
         """What a job's `dataset.pickle` says."""
-        return f"here:{self._name}"
+        return HERE + self._name
 
     @contextlib.contextmanager
     def wanted(self) -> Iterator[None]:

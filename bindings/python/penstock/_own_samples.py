@@ -276,10 +276,10 @@ class OwnSamples:
         return self.layout.fields(self.dataset[index])
 
 
-def look_at(dataset: Any, most: int = 4) -> list:
-    """The first samples, and some further on: made here, once, to see what they are."""
+def look_at(dataset: Any) -> list:
+    """The first samples, one in the middle and the last: made here, once, to see what they are."""
     size = len(dataset)
     if size <= 0:
         raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
-    places = sorted({0, min(1, size - 1), size // 2, size - 1})[:most]
+    places = sorted({0, min(1, size - 1), size // 2, size - 1})
     return [dataset[place] for place in places]

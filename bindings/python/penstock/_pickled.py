@@ -90,9 +90,10 @@ def _in_memory(data, kept):
     import hashlib
 
     from ._memory_file import MemoryFile
+    from ._worker import IN_MEMORY
     name = "penstock-" + hashlib.blake2b(data, digest_size=16).hexdigest()
     kept.append(MemoryFile(name, data))
-    return f"memory:{name}"
+    return IN_MEMORY + name
 
 
 def _dumps(obj):

@@ -202,6 +202,16 @@ def in_python(text: str, why: str = "") -> Note:
     return Note(text, _WORKER, True, "exact: the program's own object is called" + (f"; not translated: {why}" if why else ""))
 
 
+def begun_in_python(notes: list) -> list:
+    """Of a pipeline whose first steps penstock makes in the Python worker that runs the others."""
+    return [note._replace(runs=f"{_WORKER}, by penstock") if note.runs.startswith(_LOADER) else note for note in notes]
+
+
+def all_in_python(notes: list) -> list:
+    """Of one that runs as it is, because of a step that cannot be translated, or whose pictures' sizes differ before it."""
+    return [note if note.runs == _WORKER else in_python(note.step) for note in notes]
+
+
 def _notes_of(what: Any) -> tuple:
     """(notes, the sentence about what cannot be translated) of a transform or a loader, whose notes say it themselves."""
     notes = getattr(what, "_transform_notes", None) or getattr(getattr(what, "_given", None), "notes", None)
