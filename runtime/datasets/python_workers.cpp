@@ -189,10 +189,11 @@ class PythonWorkers::Impl {
         stop_(host.stop),
         config_(std::move(config)),
         title_(std::move(title)),
-        here_(name_here(config_)),
         argv_{python_interpreter(host.spec), python_worker_script()},
         environment_(worker_environment()) {
     Json said = parse_json(config_);
+    const auto pickle = said.at("pickle").get<std::string>();
+    if (pickle.starts_with(kHere)) here_ = pickle.substr(kHere.size());
     said["workers"] = spec_.workers;
     config_ = json_text_replacing(said);
     put_back(start_first());
@@ -248,13 +249,6 @@ class PythonWorkers::Impl {
   }
 
  private:
-  // Of a dataset in this process; empty where workers are processes.
-  static std::string name_here(const std::string& config) {
-    const Json said = parse_json(config);
-    const auto pickle = said.at("pickle").get<std::string>();
-    return pickle.starts_with(kHere) ? pickle.substr(kHere.size()) : std::string();
-  }
-
   WorkerProcess start_process(size_t number) {
     if (here_.empty()) {
       std::vector<std::string> argv = argv_;
@@ -423,7 +417,7 @@ class PythonWorkers::Impl {
   const std::stop_token stop_;
   std::string config_;  // constant once the first worker runs
   const std::string title_;
-  const std::string here_;
+  std::string here_;  // as config_: a dataset in this process; empty where workers are processes
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
   std::string hello_;  // as config_

@@ -104,7 +104,8 @@ class ImageFolder(_Listed):
     """
 
     def __init__(self, root: Union[str, os.PathLike], transform: Any = None, *,
-                 index: Union[str, os.PathLike, None] = None, local: bool = False, val_share: float = 0.0, val_seed: int = 0, train: bool = True) -> None:
+                 index: Union[str, os.PathLike, None] = None, local: bool = False, val_share: float = 0.0,
+                 val_seed: int = 0, train: bool = True) -> None:
         self.root = _text(root, "ImageFolder")
         self.transform = transform
         self.index = None if index is None else _text(index, "ImageFolder(index=…)")

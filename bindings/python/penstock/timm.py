@@ -84,9 +84,9 @@ def _finished_here(given: Mapping[str, Any]) -> bool:
     """Does the loader give finished floats on the device, where timm has its PrefetchLoader?"""
     if not given["use_prefetcher"] or given["collate_fn"] is not None or given["num_aug_splits"] or _erases(given):
         return False
-    if _torch_datasets.recognise(given["dataset"]).why:
+    if _torch_transforms.translate(_transform(given, bytes_=False)).rest:
         return False
-    return not _torch_transforms.translate(_transform(given, bytes_=False)).rest
+    return not _torch_datasets.recognise(given["dataset"]).why  # last: it lists the folder
 
 
 def _dtype(given: Mapping[str, Any]) -> Any:
