@@ -1,11 +1,14 @@
-// Where NVIDIA's libraries may be that are loaded at run time: the loader's own places, and PyPI's packages.
+// Where libraries may be that are loaded at run time: the loader's own places, and where PyPI's packages put them.
 //
 //   for (const std::string& file : library_candidates({.named = switches().nvjpeg, .names = {"libnvjpeg.so.13"},
 //                                                      .in_packages = {"cu13/lib/libnvjpeg.so.13"}})) …dlopen(file)…
 //
-// In this order: the file that the user names, and then no other; the names, for the loader to look
-//   for; and below the folder `nvidia` of the Python environment of this program: $VIRTUAL_ENV, the one that the
-//   calling library is installed in, and what is above the program's own folder.
+// In this order:
+//   the file that the user names, and then no other;
+//   what lies in a folder of $LD_LIBRARY_PATH, or in `lib` of the Python environment that is active ($VIRTUAL_ENV);
+//   the names, for the loader to look for;
+//   what lies in `lib` of the environment that the calling library is installed in, or that is the program's;
+//   what lies below the packages' folder `nvidia` in any of these environments.
 // Thread-safety: as getenv. Failure: none; what cannot be read is not there.
 #pragma once
 
@@ -17,7 +20,8 @@ namespace penstock {
 struct LibrarySearch {
   std::string named;  // what the user says (base/switches.h); empty: nothing
   std::vector<std::string> names;
-  std::vector<std::string> in_packages;  // below site-packages/nvidia; given only where they exist
+  std::vector<std::string> in_packages;     // below site-packages/nvidia; given only where they exist
+  std::vector<std::string> in_environment;  // in lib; likewise
 };
 
 std::vector<std::string> library_candidates(const LibrarySearch& search);

@@ -25,6 +25,7 @@ const std::vector<Variable>& variables() {
                                             {"PENSTOCK_PYTHON", &Switches::python},
                                             {"PENSTOCK_WORKER_SCRIPT", &Switches::worker_script},
                                             {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", &Switches::mps_percent},
+                                            {"LD_LIBRARY_PATH", &Switches::library_folders},
                                             {"VIRTUAL_ENV", &Switches::python_environment},
                                             {"TMPDIR", &Switches::temporary_folder}};
   return all;

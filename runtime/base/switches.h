@@ -30,6 +30,7 @@ struct Switches {
 
   // Set by others.
   std::string mps_percent;         // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
+  std::string library_folders;     // LD_LIBRARY_PATH
   std::string python_environment;  // VIRTUAL_ENV
   std::string temporary_folder;    // TMPDIR
 };
