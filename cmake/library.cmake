@@ -14,8 +14,13 @@ target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DI
                                            $<INSTALL_INTERFACE:include/penstock>)
 target_link_libraries(penstock PUBLIC Threads::Threads)
 target_compile_features(penstock PUBLIC cxx_std_20)
+# A wheel has no links: the library would stand in it once for each of its names.
+set(version ${PROJECT_VERSION})
+if(SKBUILD)
+  set(version 0)
+endif()
 # BUILD_RPATH: the MPI component is looked for beside the library, by dlopen.
-set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+set_target_properties(penstock PROPERTIES VERSION ${version} SOVERSION 0 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
                       BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
 
 # What Python processes run lies beside the library in the build folder, as in a Python package (python_worker_script()).

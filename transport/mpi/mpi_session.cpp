@@ -3,6 +3,8 @@
 #include <mpi.h>
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
+#elif defined(PENSTOCK_MPI_LIBRARY)
+#error "PENSTOCK_PORTABLE opens Open MPI's library, and wants its mpi.h; or PENSTOCK_MPI=OFF"
 #endif
 
 #include <map>

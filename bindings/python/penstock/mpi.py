@@ -15,8 +15,9 @@
 Who loads: on each node the local ranks from the job's roles.trainers on; or `role` says it, on all ranks. Rank 0 trains. Streams and
 hashes are those of `penstock run`, and of a DataLoader alone. There is no recovery: a rank that dies ends the job.
 The library's thread calls MPI beside the program's, so MPI must run with MPI_THREAD_MULTIPLE, which is mpi4py's default. Its MPI must
-be the one that penstock's MPI component was built on. Start the program as `mpirun … python -m mpi4py train.py`: an exception then ends
-all ranks, where others would wait in MPI for ever. Importing this module imports mpi4py.
+be the one that penstock's MPI component was built on; with a wheel of launch/wheel.sh it is Open MPI 4.1 or 5. Start the program as
+`mpirun … python -m mpi4py train.py`: an exception then ends all ranks, where others would wait in MPI for ever. Importing this module
+imports mpi4py.
 """
 
 from __future__ import annotations
