@@ -3,6 +3,7 @@
 #
 #   launch/install_packages.sh          # to build and run
 #   launch/install_packages.sh --tests  # and what the tests compare against
+#   launch/install_packages.sh --wheel  # or what launch/wheel.sh builds with besides
 set -euo pipefail
 
 # zlib, zstd: compressed shards (.tar.gz, .mds.zstd, .gz).
@@ -19,6 +20,8 @@ if [[ "${1:-}" == --tests ]]; then
   # `penstock launch --slurm` and `--k8s` write.
   packages+=(doctest-dev libsimgrid-dev iproute2 shellcheck python3 python3-yaml python3-dev python3-venv python3-numpy python3-pil python3-torch
     python3-torchvision python3-xxhash python3-mpi4py clang clang-format)
+elif [[ "${1:-}" == --wheel ]]; then
+  packages+=(dpkg-dev python3-dev python3-venv)
 fi
 
 missing=()
