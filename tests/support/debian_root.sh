@@ -26,7 +26,7 @@ make_debian_root() {
   root=$folder/root
   local include
   include=$(IFS=, && echo "$*")
-  echo "== root: $_suite, minbase $*" >&2
+  echo "== root: $_suite, minbase${*:+ $*}" >&2
   # In a namespace, too: what debootstrap mounts would stay where it is interrupted.
   unshare --mount --pid --fork --kill-child debootstrap --variant=minbase ${include:+"--include=$include"} "$_suite" "$root" "$mirror" \
     >"$folder/log" 2>&1 || {
