@@ -19,6 +19,7 @@ if(TARGET penstock_cuda)
 endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
+              ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_fork_server.py
               ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_parquet.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock)
 

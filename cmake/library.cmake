@@ -24,6 +24,6 @@ set_target_properties(penstock PROPERTIES VERSION ${version} SOVERSION 0 LIBRARY
                       BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
 
 # What Python processes run lies beside the library in the build folder, as in a Python package (python_worker_script()).
-foreach(script _worker.py _parquet.py)
+foreach(script _worker.py _fork_server.py _parquet.py)
   configure_file(${PROJECT_SOURCE_DIR}/bindings/python/penstock/${script} ${PROJECT_BINARY_DIR}/${script} COPYONLY)
 endforeach()

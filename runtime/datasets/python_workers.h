@@ -5,7 +5,8 @@
 //   SampleStatus status = workers.call({kLoad, request, pixels}, max_bytes, "sample 17", answer);
 //
 // Each call has a worker of its own; workers are started as callers need them (as many as threads call at once, or
-//   python.workers). They are children of this process (runtime/process/worker_process.h), never forks of it, and run
+//   python.workers). They are never forks of this process: a process that has imported their modules forks them
+//   (python_fork_server.h), or they are started as programs (runtime/process/worker_process.h). They run
 //   bindings/python/penstock/_worker.py, which says what a dataset and a transform are.
 // Each is told its number, counted from 0, which no other one that lives has.
 // A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named in notices(), and the call is made
@@ -33,6 +34,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/sample.h"
+#include "runtime/datasets/python_worker.h"
 #include "runtime/job/job.h"
 
 namespace penstock {
@@ -63,15 +65,9 @@ class PythonWorkers {
   // The first worker's answer to hello.
   const std::string& hello() const noexcept;
 
-  struct Request {
-    uint8_t kind = 0;
-    std::span<const std::byte> body;
-    std::span<const std::byte> payload;  // more of the body
-  };
-  // `what` is asked for, for messages; `answer` gets `padding` readable bytes more than its size says.
-  SampleStatus call(const Request& request, size_t max_answer_bytes, const std::string& what,
+  // `what` is asked for, for messages; `answer` gets kAnswerPadding readable bytes more than its size says.
+  SampleStatus call(const PythonRequest& request, size_t max_answer_bytes, const std::string& what,
                     std::vector<std::byte>& answer) const;
-  static constexpr size_t kPadding = 64;
 
   // Workers that had to be replaced so far, each in a sentence; the oldest are forgotten.
   std::vector<std::string> notices() const;

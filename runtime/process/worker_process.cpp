@@ -1,6 +1,7 @@
 #include "runtime/process/worker_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/clock.h"
@@ -24,6 +26,9 @@ namespace {
 
 constexpr int kSocketFd = 3;
 constexpr int kLifelineFd = 4;
+constexpr int kUnknownStatus = -1;
+constexpr double kEndOfKilled_s =
+    60;  // a process that is killed in the middle of a slow disk's work goes when that is done
 
 struct SpawnActions {
   posix_spawn_file_actions_t files;
@@ -80,20 +85,35 @@ WorkerProcess WorkerProcess::in_this_process(UniqueFd socket) {
   return worker;
 }
 
+WorkerEnds WorkerProcess::make_ends() {
+  WorkerEnds theirs;
+  std::tie(socket_, theirs.socket) = worker_sockets();
+  std::tie(output_, theirs.output) = make_pipe();
+  std::tie(theirs.lifeline, lifeline_) = make_pipe();
+  theirs.output = moved_up(std::move(theirs.output));
+  theirs.lifeline = moved_up(std::move(theirs.lifeline));
+  set_nonblocking(output_.get());
+  return theirs;
+}
+
+WorkerProcess WorkerProcess::forked(const std::function<pid_t(const WorkerEnds&)>& fork) {
+  WorkerProcess worker;
+  WorkerEnds theirs = worker.make_ends();
+  std::tie(worker.status_, theirs.status) = make_pipe();
+  worker.pid_ = fork(theirs);
+  return worker;
+}
+
 WorkerProcess WorkerProcess::start(std::vector<std::string> argv, const std::vector<std::string>& environment) {
-  auto [ours, theirs] = worker_sockets();
-  auto [output, output_end] = make_pipe();
-  auto [lifeline_end, lifeline] = make_pipe();
-  output_end = moved_up(std::move(output_end));
-  lifeline_end = moved_up(std::move(lifeline_end));
-  set_nonblocking(output.get());
+  WorkerProcess worker;
+  const WorkerEnds theirs = worker.make_ends();
 
   SpawnActions actions;
   ::posix_spawn_file_actions_addopen(&actions.files, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions.files, output_end.get(), 1);
-  ::posix_spawn_file_actions_adddup2(&actions.files, output_end.get(), 2);
-  ::posix_spawn_file_actions_adddup2(&actions.files, theirs.get(), kSocketFd);
-  ::posix_spawn_file_actions_adddup2(&actions.files, lifeline_end.get(), kLifelineFd);
+  ::posix_spawn_file_actions_adddup2(&actions.files, theirs.output.get(), 1);
+  ::posix_spawn_file_actions_adddup2(&actions.files, theirs.output.get(), 2);
+  ::posix_spawn_file_actions_adddup2(&actions.files, theirs.socket.get(), kSocketFd);
+  ::posix_spawn_file_actions_adddup2(&actions.files, theirs.lifeline.get(), kLifelineFd);
   sigset_t none;
   sigset_t usual;
   sigemptyset(&none);
@@ -108,18 +128,13 @@ WorkerProcess WorkerProcess::start(std::vector<std::string> argv, const std::vec
 
   argv.push_back(std::to_string(kSocketFd));
   argv.push_back(std::to_string(kLifelineFd));
-  pid_t pid = 0;
-  const int problem = ::posix_spawnp(&pid, argv.front().c_str(), &actions.files, &actions.attributes,
+  const int problem = ::posix_spawnp(&worker.pid_, argv.front().c_str(), &actions.files, &actions.attributes,
                                      exec_list(argv).data(), exec_list(environment).data());
   if (problem != 0) {
+    worker.pid_ = 0;
     throw Error(ErrorKind::runtime, "cannot start '" + argv.front() + "': " + std::strerror(problem),
                 "check that it is installed and on PATH");
   }
-  WorkerProcess worker;
-  worker.pid_ = pid;
-  worker.socket_ = std::move(ours);
-  worker.output_ = std::move(output);
-  worker.lifeline_ = std::move(lifeline);
   return worker;
 }
 
@@ -127,7 +142,8 @@ WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : pid_(std::exchange(other.pid_, 0)),
       socket_(std::move(other.socket_)),
       output_(std::move(other.output_)),
-      lifeline_(std::move(other.lifeline_)) {}
+      lifeline_(std::move(other.lifeline_)),
+      status_(std::move(other.status_)) {}
 
 WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
   if (this != &other) {
@@ -136,6 +152,7 @@ WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
     socket_ = std::move(other.socket_);
     output_ = std::move(other.output_);
     lifeline_ = std::move(other.lifeline_);
+    status_ = std::move(other.status_);
   }
   return *this;
 }
@@ -144,24 +161,42 @@ std::string WorkerProcess::end(double grace_s) noexcept {
   if (pid_ <= 0) return {};
   const pid_t pid = std::exchange(pid_, 0);
   socket_.reset();
-  const MonotonicClock clock;
-  const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(grace_s * 1e9);
-  int status = 0;
-  pid_t got = 0;
-  while ((got = ::waitpid(pid, &status, WNOHANG)) == 0 && clock.now() < deadline) {
-    const timespec sleep{0, 2'000'000};
-    ::nanosleep(&sleep, nullptr);
-  }
-  // Its children are in its group, whether it has ended or not.
-  (void)::kill(-pid, SIGKILL);
-  const bool killed = got == 0;
-  while (killed && (got = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
-  }
-  output_.reset();
+  std::optional<int> status = wait_for(pid, grace_s);
+  const bool killed = !status;
+  // Its children are in its group, whether it has ended or not. The lifeline ends a worker whose forker is gone, too, and
+  // whose pid may be another's by now.
+  if (!(status_ && status == kUnknownStatus)) (void)::kill(-pid, SIGKILL);
   lifeline_.reset();
-  // Somebody else in this process reaps all children, and knows how this one ended.
-  if (got != pid) return "has ended";
-  return describe_status(status) + (killed ? " (by us)" : "");
+  if (killed) status = wait_for(pid, kEndOfKilled_s);
+  output_.reset();
+  status_.reset();
+  // Somebody else in this process reaps all children, and knows how this one ended; or its forker is gone.
+  if (!status || status == kUnknownStatus) return "has ended";
+  return describe_status(*status) + (killed ? " (by us)" : "");
+}
+
+std::optional<int> WorkerProcess::wait_for(pid_t pid, double limit_s) const noexcept {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
+  while (true) {
+    const Nanoseconds left = deadline - clock.now();
+    if (status_) {
+      pollfd said{status_.get(), POLLIN, 0};
+      const int ready = ::poll(&said, 1, static_cast<int>(std::max<Nanoseconds>(0, left) / kMillisecond));
+      uint32_t status = 0;
+      if (ready == 1)
+        return ::read(status_.get(), &status, sizeof status) == sizeof status ? static_cast<int>(status)
+                                                                              : kUnknownStatus;
+    } else {
+      int status = 0;
+      const pid_t got = ::waitpid(pid, &status, WNOHANG);
+      if (got == pid) return status;
+      if (got < 0 && errno != EINTR) return kUnknownStatus;
+      const timespec sleep{0, 2'000'000};
+      if (left > 0) ::nanosleep(&sleep, nullptr);
+    }
+    if (left <= 0) return std::nullopt;
+  }
 }
 
 std::vector<std::string> worker_environment() {

@@ -13,12 +13,16 @@
 // The child is the leader of a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its
 // children.
 //   No signal is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().
+// forked() is for a worker that a child of this process forks on request (datasets/python_fork_server.h): it is given the same, and
+//   a pipe on which that child says how the worker ended, because this process cannot wait for a grandchild.
 // Thread-safety: one thread at a time. Ownership: owns the child; destroying it ends it.
 // Failure: start() throws Error(runtime) naming the program.
 #pragma once
 
 #include <sys/types.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,12 +31,23 @@
 
 namespace penstock {
 
+// What a worker has in its hands.
+struct WorkerEnds {
+  UniqueFd socket;
+  UniqueFd output;    // to write
+  UniqueFd lifeline;  // to read
+  UniqueFd status;    // to write: of a forked one alone, for whoever forks it: its wait status, u32
+};
+
 class WorkerProcess {
  public:
   // argv[0] is looked up in PATH.
   static WorkerProcess start(std::vector<std::string> argv, const std::vector<std::string>& environment);
   // None at all: a thread of this process holds the other end of `socket`, and ends when that hangs up.
   static WorkerProcess in_this_process(UniqueFd socket);
+  // `fork` hands the descriptors to the process that forks the worker, into a group of its own, and returns its pid. That
+  // process reaps it no sooner than the other end of `status` is closed. What `fork` throws goes through.
+  static WorkerProcess forked(const std::function<pid_t(const WorkerEnds&)>& fork);
 
   WorkerProcess() = default;
   WorkerProcess(WorkerProcess&& other) noexcept;
@@ -51,10 +66,15 @@ class WorkerProcess {
   std::string end(double grace_s) noexcept;
 
  private:
+  WorkerEnds make_ends();  // and keeps the others
+  // Its wait status; nothing where it lives on.
+  std::optional<int> wait_for(pid_t pid, double limit_s) const noexcept;
+
   pid_t pid_ = 0;
   UniqueFd socket_;
   UniqueFd output_;
   UniqueFd lifeline_;
+  UniqueFd status_;  // of a forked one
 };
 
 // The two ends of a worker's socket: ours, which does not block, and the worker's, out of the way of low numbers.

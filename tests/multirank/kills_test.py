@@ -27,7 +27,7 @@ import tempfile
 import time
 
 from jobs import PENSTOCK, demo_photos, run_job, skip_without_mpirun, write_job
-from leftovers import MARK, marked_processes, no_leftovers
+from leftovers import MARK, marked_processes, no_leftovers, python_workers
 
 # environment, transport
 WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi"),
@@ -137,7 +137,7 @@ class Kills:
             time.sleep(draw.uniform(0.0, 0.9))
             target = ranks[rank]
             if workers and draw.random() < 0.7:
-                living = [pid for pid, what in marked_processes(env[MARK]).items() if "_worker.py" in what]
+                living = sum(python_workers(env[MARK]), [])
                 rank, target = ("worker", draw.choice(living)) if living else (rank, target)
             begun = time.monotonic_ns()
             try:

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 import jobs
-from leftovers import MARK, marked_processes, no_leftovers
+from leftovers import MARK, marked_processes, no_leftovers, python_workers
 from watching import Series, ranks
 
 # A thread's buffers grow with the largest photo it has met, and malloc's arenas with them. Of four threads each meets it
@@ -149,7 +149,7 @@ class Faults:
 
     def worker_is_killed(self):
         # No two within a second: a sample that two workers have died of is the dataset's fault.
-        workers = [pid for pid, words in marked_processes(self.env[MARK]).items() if "_worker.py" in words]
+        workers, _ = python_workers(self.env[MARK])
         if workers and time.monotonic() > self.last + 1:
             self.last = time.monotonic()
             with contextlib.suppress(ProcessLookupError):

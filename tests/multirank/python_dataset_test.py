@@ -16,7 +16,7 @@ from importlib.machinery import SourceFileLoader
 import numpy
 
 from jobs import PENSTOCK, Result, mpirun_words, run_job, run_tests, skip_without_mpirun
-from leftovers import MARK, marked_processes, no_leftovers, run
+from leftovers import MARK, no_leftovers, parent_of, python_workers, run
 from stream_hash import read_dump, total
 
 SOURCE = os.environ["PENSTOCK_SOURCE"]
@@ -292,29 +292,26 @@ def test_tuples_and_an_epoch_of_evaluation():
     assert result.report["splits"]["train"]["images"] >= 9
 
 
-def workers_of(env):
-    return [pid for pid, words in marked_processes(env[MARK]).items() if "_worker.py" in words]
-
-
 def start_endless(env, ranks):
     words = (mpirun_words(ranks) if ranks else []) + [PENSTOCK, "run", job, "--epochs=100000", "--quiet"]
     process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, start_new_session=True, text=True)
     deadline = time.monotonic() + 20
-    while not workers_of(env):
+    while not python_workers(env[MARK])[0]:
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
     return process
 
 
-def test_workers_killed_from_outside():
+def kill_while_it_runs(choose, kills):
+    """Kills what `choose` gives of (workers, fork servers), as often as that; how often it did, and what the job said."""
     with no_leftovers() as env:
         words = [*mpirun_words(3), PENSTOCK, "run", job, "--epochs=2", "--json", "--quiet"]
         process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
         killed = 0
-        while process.poll() is None and killed < 3:
-            for pid in workers_of(env)[:1]:
+        while process.poll() is None and killed < kills:
+            for pid in choose(*python_workers(env[MARK]))[:1]:
                 try:
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
@@ -324,7 +321,19 @@ def test_workers_killed_from_outside():
         out, err = process.communicate(timeout=60)
         result = Result(subprocess.CompletedProcess(words, process.returncode, out, err))
         assert result.hashes() == expected, result.log
-        assert killed and "was killed by SIGKILL" in err, (killed, result.log)
+        return killed, result
+
+
+def test_workers_killed_from_outside():
+    killed, result = kill_while_it_runs(lambda workers, _: workers, 3)
+    assert killed and "was killed by SIGKILL" in result.stderr, (killed, result.log)
+
+
+def test_fork_servers_killed_from_outside():
+    killed, result = kill_while_it_runs(lambda _, servers: servers, 2)
+    assert killed, result.log
+    killed, result = kill_while_it_runs(lambda workers, servers: servers + workers, 4)
+    assert killed, result.log
 
 
 def test_nothing_is_left_when_loaders_are_killed():
@@ -334,9 +343,8 @@ def test_nothing_is_left_when_loaders_are_killed():
             time.sleep(0.2)
             if ranks == 0:
                 process.kill()
-            else:  # a loader: the parent of a worker
-                with open(f"/proc/{workers_of(env)[0]}/stat") as file:
-                    os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+            else:  # a loader: the parent of a fork server
+                os.kill(parent_of(python_workers(env[MARK])[1][0]), signal.SIGKILL)
             process.communicate(timeout=30)
             assert process.returncode != 0
     with no_leftovers() as env:

@@ -1,5 +1,6 @@
 """`penstock.DataLoader(MyDataset(), ...)`: a user's own Python in the data path gives the stream that a folder gives."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -180,15 +181,13 @@ class Some(Captioned):
         return self.count
 
 
-def children():
-    with open(f"/proc/self/task/{os.getpid()}/children") as main:
-        found = set(main.read().split())
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/children") as file:
-                found |= set(file.read().split())
-        except FileNotFoundError:
-            pass  # the thread has ended
+def descendants(pid="self"):
+    found = set()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or a child has ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in file.read().split():
+                    found |= {child, *descendants(child)}
     return found
 
 
@@ -196,18 +195,51 @@ def test_workers_of_a_dataset_that_is_closed_end():
     options = dict(batch_size=2, transform=[T.CenterCrop(32)], loader__threads=2)
     with penstock.DataLoader(Some(5), **options) as stays:
         next(iter(stays))
-        alone = len(children())
+        alone = len(descendants())
         assert alone >= 1
         for count in range(2, 5):
             with penstock.DataLoader(Some(count), **options) as other:
                 next(iter(other))
-                assert len(children()) > alone
+                assert len(descendants()) > alone
             deadline = time.monotonic() + 20
-            # One more may have been started for `stays`, which has two threads.
-            while len(children()) > max(alone, 2):
-                assert time.monotonic() < deadline, (alone, children())
+            # One more may have been started for `stays`, which has two threads and a fork server.
+            while len(descendants()) > max(alone, 3):
+                assert time.monotonic() < deadline, (alone, descendants())
                 time.sleep(0.02)
         assert len(list(stays)) == 3
+
+
+class OpensAFile:
+    """Each worker has a file position of its own: nothing is unpickled before the fork."""
+
+    def __init__(self, path):
+        self.path = path
+        self.__setstate__(self.__dict__)
+
+    def __len__(self):
+        return 64
+
+    def __getstate__(self):
+        return {"path": self.path}
+
+    def __setstate__(self, state):
+        self.path = state["path"]
+        self.file = open(self.path, "rb", buffering=0)
+
+    def __getitem__(self, index):
+        self.file.seek(index)
+        time.sleep(0.002)
+        return np.full((8, 8, 3), self.file.read(1)[0], np.uint8), index
+
+
+def test_workers_share_no_file():
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(range(64)))
+        file.flush()
+        with penstock.DataLoader(OpensAFile(file.name), batch_size=8, loader__threads=3) as loader:
+            for images, labels in loader:
+                read = np.asarray(images)[:, 0, 0, 0]
+                assert (read == np.asarray(labels)).all(), (read, labels)
 
 
 def test_a_preprocessor_with_a_transform_of_ones_own_needs_an_index():

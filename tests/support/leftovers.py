@@ -51,6 +51,26 @@ def marked_processes(mark):
     return found
 
 
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def python_workers(mark):
+    """(Python workers, the fork servers that they come from) of the processes with that mark, as lists of pids."""
+    all_of_them = marked_processes(mark)
+    servers = [pid for pid, words in all_of_them.items() if "_fork_server.py" in words]
+    workers = [pid for pid, words in all_of_them.items() if "_worker.py" in words]
+    for pid in list(servers):
+        try:
+            if parent_of(pid) in servers:  # a forked worker has its forker's command line
+                servers.remove(pid)
+                workers.append(pid)
+        except FileNotFoundError:
+            servers.remove(pid)
+    return workers, servers
+
+
 def _sockets():
     with open("/proc/net/unix") as file:
         names = (line.split()[-1] for line in file.readlines()[1:])

@@ -1,8 +1,8 @@
 """A worker process: makes samples of a dataset, and runs transforms, that are written in Python.
 
-Loader ranks (and the embedded loader) start it as `python _worker.py NUMBER SOCKET LIFELINE`, its own number and those of two
-descriptors, and talk to it over the socket; nobody else runs it. With num_workers=0 a thread of the program does the same
-(`penstock._here`). Needs the standard library alone, and NumPy where arrays appear. The C++ side
+Loader ranks (and the embedded loader) have it forked by a process that has imported what it needs (_fork_server.py), or, where
+that cannot be, start it as `python _worker.py NUMBER SOCKET LIFELINE`: its own number and those of two descriptors. They talk
+to it over the socket; nobody else runs it. With num_workers=0 a thread of the program does the same (`penstock._here`). Needs the standard library alone, and NumPy where arrays appear. The C++ side
 is runtime/datasets/python_workers.h, which has the protocol.
 
 What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
@@ -89,9 +89,9 @@ def close_others(keep):
                 pass
 
 
-def from_parent(name):
-    """Bytes that the process which started this one keeps in memory under that name (_memory_file.py)."""
-    folder = f"/proc/{os.getppid()}/fd"
+def kept_by(program, name):
+    """Bytes that the process `program` keeps in memory under that name (_memory_file.py)."""
+    folder = f"/proc/{program}/fd"
     for one in os.listdir(folder):
         path = os.path.join(folder, one)
         try:
@@ -246,10 +246,21 @@ def as_fields(item):
     return as_image(item["image"]), label, others
 
 
+def import_from(config):
+    """Modules are found from now on where the program finds them, and its own classes under its own name."""
+    sys.path[:0] = [folder for folder in config["path"] if folder not in sys.path]
+    importlib.invalidate_caches()
+    if config["main"] and "__mp_main__" not in sys.modules:
+        run_main(config["main"])
+
+
 class Worker:
-    def __init__(self, connection, number):
+    """`program`: the process id of whoever made the dataset, where workers are its children."""
+
+    def __init__(self, connection, number, program=None):
         self.connection = connection
         self.number = number
+        self.program = program or os.getppid()
         self.dataset = None
         self.fields = None      # [[name, dtype, shape], ...]
         self.labelled = True
@@ -257,10 +268,7 @@ class Worker:
 
     def hello(self, body):
         config = json.loads(bytes(body))
-        sys.path[:0] = [folder for folder in config["path"] if folder not in sys.path]
-        importlib.invalidate_caches()
-        if config["main"]:
-            run_main(config["main"])
+        import_from(config)
         name = ""
         if config["pickle"]:
             self.dataset = self.given(config["pickle"])
@@ -301,11 +309,13 @@ class Worker:
 
     def given(self, text):
         """The object of `dataset.pickle`, which a program of this job made (_pickled.py)."""
+        return pickle.loads(self.pickled(text))
+
+    def pickled(self, text):
         text = text[len(OWN):] if text.startswith(OWN) else text
-        data = from_parent(text[len(IN_MEMORY):]) if text.startswith(IN_MEMORY) else base64.b64decode(text)
-        if not data.startswith(b"\x80"):  # no pickle of protocol 2 or later, so a compressed one
-            data = zlib.decompress(data)
-        return pickle.loads(data)
+        data = kept_by(self.program, text[len(IN_MEMORY):]) if text.startswith(IN_MEMORY) else base64.b64decode(text)
+        # No pickle of protocol 2 or later, so a compressed one.
+        return data if data.startswith(b"\x80") else zlib.decompress(data)
 
     def learn_fields(self, size):
         first = None
@@ -378,6 +388,12 @@ class Worker:
         except SystemExit as error:
             return BAD, as_reply(f"SystemExit: {error}")
 
+    def reply(self, status, body):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.connection.sendall(REPLY.pack(len(body), status))
+        self.connection.sendall(body)
+
     def serve(self):
         while True:
             head = self.receive(REQUEST.size)
@@ -387,29 +403,29 @@ class Worker:
             body = self.receive(size)
             if body is None:
                 return
-            status, answer = self.answer(kind, body)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            self.connection.sendall(REPLY.pack(len(answer), status))
-            self.connection.sendall(answer)
+            self.reply(*self.answer(kind, body))
 
 
-def main():
-    number, connection, lifeline = map(int, sys.argv[1:4])
+def begin(connection, lifeline):
     die_with(lifeline)
     close_others((connection, lifeline))
     # Run as a file, Python looks for modules beside this one first: penstock's own parts are no top-level modules.
     beside = os.path.dirname(os.path.realpath(__file__))  # Python, too, follows links to this file
     sys.path[:] = [folder for folder in sys.path if folder and os.path.realpath(folder) != beside]
-    sys.argv[:] = [sys.argv[0]]
     sys.stdout.reconfigure(line_buffering=True)
     import faulthandler
     faulthandler.enable()  # a crash leaves a traceback among the last lines
+
+
+def run(number, connection, lifeline, program=None):
+    begin(connection, lifeline)
     try:
-        Worker(socket.socket(fileno=connection), number).serve()
+        Worker(socket.socket(fileno=connection), number, program).serve()
     except (BrokenPipeError, ConnectionResetError):
         pass  # the loader has gone
 
 
 if __name__ == "__main__":
-    main()
+    arguments = list(map(int, sys.argv[1:4]))
+    sys.argv[1:] = []
+    run(*arguments)
