@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -18,6 +20,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kHeadBytes = 9;
+constexpr uint8_t kInMemory = 0x80;
 constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kTailBytes = 4096;
 constexpr size_t kTailLines = 12;
@@ -47,7 +50,7 @@ class Exchange {
 
   void receive(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
-      const ssize_t got = ::recv(worker_.process.socket(), bytes.data(), bytes.size(), 0);
+      const ssize_t got = receive_some(bytes);
       if (got > 0) {
         bytes = bytes.subspan(static_cast<size_t>(got));
       } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -76,6 +79,30 @@ class Exchange {
       std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
     }
     return ::sendmsg(worker_.process.socket(), &message, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+  }
+
+  // A descriptor that comes along is the worker's memory for large answers, from now on.
+  ssize_t receive_some(std::span<std::byte> bytes) {
+    iovec data{bytes.data(), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(worker_.process.socket(), &message, MSG_CMSG_CLOEXEC);
+    if (const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+        header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+      worker_.memory = {};
+      struct stat status {};
+      UniqueFd memory(descriptor);
+      if (::fstat(memory.get(), &status) != 0) throw WorkerFault{"gave no memory for its answers"};
+      worker_.memory =
+          SharedMemory::open(std::move(memory), static_cast<size_t>(status.st_size), SharedMemory::Access::read);
+    }
+    return got;
   }
 
   void wait(short events) {
@@ -148,12 +175,21 @@ uint8_t exchange(PythonWorker& worker, const PythonRequest& request, size_t max_
   io.receive(reply);
   WireReader in(reply);
   const uint64_t size = in.u64();
-  const uint8_t status = in.u8();
+  const uint8_t said = in.u8();
+  const bool in_memory = (said & kInMemory) != 0;
+  const auto status = static_cast<uint8_t>(said & ~kInMemory);
   if (size > (status == kWorkerGood ? max_answer_bytes : kMaxReasonBytes)) {
     throw WorkerFault{"answered with " + std::to_string(size) + " bytes, more than was asked for"};
   }
   answer.resize(static_cast<size_t>(size) + kAnswerPadding);
-  io.receive(std::span(answer).first(static_cast<size_t>(size)));
+  if (!in_memory) {
+    io.receive(std::span(answer).first(static_cast<size_t>(size)));
+  } else if (size <= worker.memory.size()) {
+    // The worker does not write there again before the next request.
+    std::copy_n(worker.memory.data(), static_cast<size_t>(size), answer.data());
+  } else {
+    throw WorkerFault{"has no memory for what it answered"};
+  }
   answer.resize(static_cast<size_t>(size));  // the padding stays readable: nothing is given back
   return status;
 }

@@ -17,13 +17,15 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/memory.h"
 #include "runtime/process/worker_process.h"
 
 namespace penstock {
 
 struct PythonWorker {
   WorkerProcess process;
-  std::string tail;  // what it printed last
+  std::string tail;     // what it printed last
+  SharedMemory memory;  // what large answers come in; none before the first
   size_t number = 0;
 };
 

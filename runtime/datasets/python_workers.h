@@ -17,6 +17,8 @@
 //   length before), the image; 3 transform: u16 number of the function, u16 position, u32 height, u32 width,
 //   LoadRequest, pixels -> pixels.
 //   LoadRequest: i64 index, u64 seed, u32 epoch, u16 occurrence.
+// A large body of a reply lies in memory that the worker shares, because a socket copies it twice: then bit 7 of the status is
+//   set, and no body follows. The memory's descriptor comes with the first such reply, and whenever it has grown.
 // What workers print goes to this process's stderr, as a child's output would, and its last lines into messages.
 // Thread-safety: all functions from any thread. Failure: Error(runtime) naming worker, sample, how it ended and its
 //   last lines; from the constructor also Error(dataset) with the exception that the user's code raised.

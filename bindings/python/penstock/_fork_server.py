@@ -82,7 +82,7 @@ class ForkServer(_worker.Worker):
         self.poll.register(connection, select.POLLIN)
         self.living = {}    # {pidfd: (pid, where to say how it ended)}
         self.ended = {}     # {where that was said: pid}
-        self.descriptors = []
+        self.received = []
 
     def prepare(self, body):
         config = json.loads(bytes(body))
@@ -108,14 +108,14 @@ class ForkServer(_worker.Worker):
             pass  # a worker does the same, and says what went wrong
         gc.collect()
         gc.freeze()  # workers' collectors leave these objects alone, so their pages stay shared
-        return _worker.GOOD, b"1" if self.can_fork() else b"0"
+        return _worker.GOOD, [b"1" if self.can_fork() else b"0"]
 
     def receive(self, size):
-        """As Worker's; descriptors that come along are kept."""
+        """As Worker's, and keeps descriptors that come along."""
         data = bytearray()
         while len(data) < size:
             got, descriptors, _, _ = socket.recv_fds(self.connection, size - len(data), 4)
-            self.descriptors += descriptors
+            self.received += descriptors
             if not got:
                 return None
             data += got
@@ -123,8 +123,8 @@ class ForkServer(_worker.Worker):
 
     def fork(self, number):
         """The arguments of _worker.run() in the worker, None here."""
-        theirs, output, lifeline, status = self.descriptors
-        self.descriptors = []
+        theirs, output, lifeline, status = self.received
+        self.received = []
         pid = os.fork()
         if pid == 0:
             os.setpgid(0, 0)
@@ -140,7 +140,7 @@ class ForkServer(_worker.Worker):
         pidfd = os.pidfd_open(pid)
         self.living[pidfd] = pid, status
         self.poll.register(pidfd, select.POLLIN)
-        self.reply(_worker.GOOD, PID.pack(pid))
+        self.reply(_worker.GOOD, [PID.pack(pid)])
         return None
 
     def say_the_end(self, pidfd):

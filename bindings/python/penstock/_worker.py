@@ -35,6 +35,7 @@ import base64
 import fcntl
 import importlib
 import json
+import mmap
 import os
 import pickle
 import random
@@ -60,6 +61,10 @@ VARYING = ("text", "bytes")
 HERE = "here:"                      # in the place of a pickle: before the name of a data set of this process (_here.py),
 OWN = "own:"                        # before a pickle of _own_samples.py, which no state is compared by,
 IN_MEMORY = "memory:"               # before the name of what the parent keeps (_memory_file.py)
+IN_SHARED_MEMORY = 0x80             # of a status: the body lies there
+SHARE_FROM = 64 << 10               # bytes
+F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2  # of fcntl.h
+MOST_PARTS = 1000                   # of one sendmsg(), which takes 1,024
 LONGEST_REASON = 4096               # bytes
 LEARN_FROM = 10                     # the fields are those of the first good sample among so many
 
@@ -166,7 +171,8 @@ def seed_generators(drawn):
     if "numpy" in generators:
         sys.modules["numpy"].random.seed(drawn & 0xFFFFFFFF)
     if "torch" in generators:
-        sys.modules["torch"].manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
+        # torch.manual_seed() would set the CUDA generators, too, of a program whose samples are made in its own process.
+        sys.modules["torch"].default_generator.manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
     return generators
 
 
@@ -175,8 +181,14 @@ def as_reply(text):
     return text.encode(errors="replace")[:LONGEST_REASON].decode(errors="ignore").encode()
 
 
+def buffer_of(array):
+    """Its elements in C order, without a copy where they lie so: what sendmsg() takes and len() counts the bytes of."""
+    import numpy
+    return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+
+
 def as_array(value):
-    """(dtype name, shape, bytes) of a number, array or tensor; "text" or "bytes" for the dtype where lengths vary."""
+    """(dtype name, shape, buffer) of a number, array or tensor; "text" or "bytes" for the dtype where lengths vary."""
     if isinstance(value, str):
         return "text", [], value.encode()
     if isinstance(value, (bytes, bytearray)):
@@ -186,7 +198,7 @@ def as_array(value):
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
             raw = value.contiguous().view(sys.modules["torch"].int16).numpy()
-            return "bfloat16", list(raw.shape), raw.tobytes()
+            return "bfloat16", list(raw.shape), buffer_of(raw)
         value = value.numpy()
     array = numpy.asarray(value)
     if array.dtype == numpy.bool_:
@@ -194,11 +206,11 @@ def as_array(value):
     name = array.dtype.name
     if name not in DTYPES or array.dtype.byteorder == ">":
         raise Refused(f"has dtype {array.dtype}, which is none of {', '.join(DTYPES)}")
-    return name, list(array.shape), array.tobytes()
+    return name, list(array.shape), buffer_of(array)
 
 
 def as_image(image):
-    """(0 or 1, height, width, bytes)."""
+    """(0 or 1, height, width, buffer)."""
     if isinstance(image, (bytes, bytearray, memoryview)):
         return 0, 0, 0, bytes(image)
     if hasattr(image, "convert") and hasattr(image, "getbands"):  # PIL
@@ -217,11 +229,11 @@ def as_image(image):
         image = numpy.repeat(image, 3, axis=2)
     if 0 in image.shape:
         raise Refused(f"'image' is empty: {list(image.shape)}")
-    return 1, image.shape[0], image.shape[1], image.tobytes()
+    return 1, image.shape[0], image.shape[1], buffer_of(image)
 
 
 def as_fields(item):
-    """A sample as (image, label or None, {name: (dtype, shape, bytes)} in the order of names)."""
+    """A sample as (image, label or None, {name: (dtype, shape, buffer)} in the order of names)."""
     if isinstance(item, tuple) and len(item) == 2:
         item = {"image": item[0], "label": item[1]}
     if not isinstance(item, dict):
@@ -265,6 +277,8 @@ class Worker:
         self.fields = None      # [[name, dtype, shape], ...]
         self.labelled = True
         self.functions = []
+        self.memory = None      # that the loader has too, for large answers
+        self.descriptors = []   # to be sent
 
     def hello(self, body):
         config = json.loads(bytes(body))
@@ -286,7 +300,7 @@ class Worker:
                 raise Refused(f"'{given}' is no function")
         answer = {"name": name, "size": 0, "classes": [], "fingerprint": "", "fields": [], "labelled": True}
         if self.dataset is None:
-            return json.dumps(answer).encode()
+            return [json.dumps(answer).encode()]
         for method in ("__len__", "__getitem__"):
             if not hasattr(self.dataset, method):
                 raise Refused(f"{name} gives an object of type {type(self.dataset).__name__}, which has no {method}")
@@ -305,7 +319,7 @@ class Worker:
         if self.fields is None:
             self.fields, self.labelled = self.learn_fields(answer["size"])
         answer["fields"], answer["labelled"] = self.fields, self.labelled
-        return json.dumps(answer).encode()
+        return [json.dumps(answer).encode()]
 
     def given(self, text):
         """The object of `dataset.pickle`, which a program of this job made (_pickled.py)."""
@@ -353,7 +367,7 @@ class Worker:
         parts = [SAMPLE.pack(kind, height, width, label, len(pixels))]
         for dtype, _, data in others.values():
             parts += [LENGTH.pack(len(data)), data] if dtype in VARYING else [data]
-        return b"".join(parts) + pixels
+        return [*parts, pixels]
 
     def transform(self, body):
         import numpy
@@ -367,7 +381,7 @@ class Worker:
         if result.dtype != numpy.uint8 or result.shape != (height, width, 3):
             raise Refused(f"returned {result.dtype} {list(result.shape)} for uint8 {[height, width, 3]}: "
                           "a Python transform keeps type and size")
-        return result.tobytes()
+        return [buffer_of(result)]
 
     def receive(self, size):
         data = bytearray(size)
@@ -380,19 +394,56 @@ class Worker:
         return data
 
     def answer(self, kind, body):
-        """(status, bytes)"""
+        """(status, buffers that follow each other)"""
         try:
             return GOOD, {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}[kind](body)
         except Exception as error:
-            return ENVIRONMENT if about_the_machine(error) else BAD, as_reply(why(error))
+            return ENVIRONMENT if about_the_machine(error) else BAD, [as_reply(why(error))]
         except SystemExit as error:
-            return BAD, as_reply(f"SystemExit: {error}")
+            return BAD, [as_reply(f"SystemExit: {error}")]
 
     def reply(self, status, body):
         sys.stdout.flush()
         sys.stderr.flush()
-        self.connection.sendall(REPLY.pack(len(body), status))
-        self.connection.sendall(body)
+        size = sum(map(len, body))
+        if size >= SHARE_FROM and self.grow_memory(size):
+            at = 0
+            for part in body:
+                self.memory[at:at + len(part)] = part
+                at += len(part)
+            self.send([REPLY.pack(size, status | IN_SHARED_MEMORY)])
+        else:
+            self.send([REPLY.pack(size, status), *body])
+
+    def grow_memory(self, size):
+        """False where the machine has no such memory."""
+        if self.memory is not None and size <= len(self.memory):
+            return True
+        size = 1 << (size - 1).bit_length()
+        try:
+            descriptor = os.memfd_create("penstock-answers", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except (AttributeError, OSError):
+            return False
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            fcntl.fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK)
+            self.memory = mmap.mmap(descriptor, size)
+        except OSError:
+            os.close(descriptor)
+            return False
+        self.descriptors.append(descriptor)
+        return True
+
+    def send(self, parts):
+        """One after the other, and the descriptors that wait."""
+        if len(parts) > MOST_PARTS:
+            parts = [b"".join(parts)]
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", one)) for one in self.descriptors]
+        sent = self.connection.sendmsg(parts, rights)
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+        if sent < sum(map(len, parts)):  # a signal came between
+            self.connection.sendall(b"".join(parts)[sent:])
 
     def serve(self):
         while True:
