@@ -95,14 +95,21 @@ class Exchange {
         header != nullptr && header->cmsg_type == SCM_RIGHTS) {
       int descriptor = -1;
       std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-      worker_.memory = {};
-      struct stat status {};
-      UniqueFd memory(descriptor);
-      if (::fstat(memory.get(), &status) != 0) throw WorkerFault{"gave no memory for its answers"};
-      worker_.memory =
-          SharedMemory::open(std::move(memory), static_cast<size_t>(status.st_size), SharedMemory::Access::read);
+      take_memory(UniqueFd(descriptor));
     }
     return got;
+  }
+
+  void take_memory(UniqueFd memory) {
+    worker_.memory = {};
+    struct stat status {};
+    if (::fstat(memory.get(), &status) != 0) throw WorkerFault{"gave no memory for its answers"};
+    try {
+      worker_.memory =
+          SharedMemory::open(std::move(memory), static_cast<size_t>(status.st_size), SharedMemory::Access::read);
+    } catch (const Error& error) {
+      throw WorkerFault{std::string("gave memory for its answers that is none: ") + error.what()};
+    }
   }
 
   void wait(short events) {

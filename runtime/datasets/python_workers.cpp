@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -27,11 +28,15 @@ constexpr uint8_t kHello = 1;
 constexpr size_t kMaxHelloBytes = size_t{16} << 20;
 constexpr size_t kNotices = 20;
 constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
-constexpr std::string_view kHere = "here:";
 
 ServePythonHere& serve_python_here() {
   static ServePythonHere serve;
   return serve;
+}
+
+std::string working_folder() {
+  std::error_code problem;
+  return std::filesystem::current_path(problem).string();  // empty where it was removed
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
@@ -52,15 +57,16 @@ class PythonWorkers::Impl {
         environment_(worker_environment()) {
     Json said = parse_json(config_);
     const auto pickle = said.at("pickle").get<std::string>();
-    if (pickle.starts_with(kHere)) here_ = pickle.substr(kHere.size());
+    if (pickle.starts_with(DatasetSpec::kHere)) here_ = pickle.substr(DatasetSpec::kHere.size());
     said["workers"] = spec_.workers;
     config_ = json_text_replacing(said);
     if (here_.empty()) {
       fork_server_ = PythonForkServer::shared({{argv_.front(), python_script("_fork_server.py")},
                                                environment_,
                                                said.at("main").get<std::string>(),
-                                               json_text(said.at("path"))});
-      fork_server_->prepare(config_, spec_.start_timeout_s, stop_);
+                                               json_text(said.at("path")),
+                                               working_folder()});
+      preparation_ = config_;
     }
     put_back(start_first());
   }
@@ -87,9 +93,12 @@ class PythonWorkers::Impl {
         status = exchange(*worker, request, max_answer_bytes, spec_.timeout_s, stop_, answer);
       } catch (const WorkerFault& fault) {
         problem = bury(std::move(worker), fault, what);
+        gone();
         continue;
       } catch (...) {  // the job ends, or no memory: the answer is lost half-way, and the worker with it
+        const size_t number = worker->number;
         worker.reset();
+        give_back_number(number);
         gone();
         throw;
       }
@@ -117,7 +126,8 @@ class PythonWorkers::Impl {
  private:
   WorkerProcess start_process(size_t number) {
     if (here_.empty()) {
-      if (auto forked = fork_server_->fork(number, spec_.start_timeout_s, stop_)) return std::move(*forked);
+      if (auto forked = fork_server_->make_worker(preparation_, number, spec_.start_timeout_s, stop_))
+        return std::move(*forked);
       std::vector<std::string> argv = argv_;
       argv.push_back(std::to_string(number));
       return WorkerProcess::start(std::move(argv), environment_);
@@ -137,6 +147,11 @@ class PythonWorkers::Impl {
     if (free == numbers_.end()) numbers_.push_back(false);
     numbers_[number] = true;
     return number;
+  }
+
+  void give_back_number(size_t number) {
+    MutexLock lock(mutex_);
+    numbers_[number] = false;
   }
 
   // An idle worker, a new one where there may be another, or the next that somebody brings back.
@@ -190,7 +205,7 @@ class PythonWorkers::Impl {
     changed_.notify_one();
   }
 
-  // "worker 4711 was killed by SIGSEGV; it said last: ...": and it is no more.
+  // "worker 4711 was killed by SIGSEGV; it said last: ...": and it is no more. Its place stays taken.
   std::string bury(std::unique_ptr<PythonWorker> worker, const WorkerFault& fault, const std::string& what) {
     std::string text = "worker " + std::to_string(worker->process.pid()) + " ";
     drain(*worker);
@@ -206,7 +221,6 @@ class PythonWorkers::Impl {
       if (notices_.size() > kNotices) notices_.pop_front();
     }
     if (notice_) notice_(notice);  // its last lines have gone to stderr already
-    gone();
     return said.empty() ? text : text + "; it said last:\n" + said;
   }
 
@@ -228,31 +242,44 @@ class PythonWorkers::Impl {
   std::unique_ptr<PythonWorker> start() {
     std::string problem;
     for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
-      auto worker = std::make_unique<PythonWorker>();
-      worker->number = take_number();
-      worker->process = start_process(worker->number);
-      std::vector<std::byte> answer;
-      uint8_t status = kWorkerGood;
+      const size_t number = take_number();
       try {
-        const auto body = std::as_bytes(std::span(config_));
-        status = exchange(*worker, {kHello, body, {}}, kMaxHelloBytes, spec_.start_timeout_s, stop_, answer);
-      } catch (const WorkerFault& fault) {
-        problem = bury(std::move(worker), fault, "while it started");
-        MutexLock lock(mutex_);
-        ++living_;  // the next one's place
-        continue;
+        return start(number);
+      } catch (StartFault& fault) {
+        problem = bury(std::move(fault.worker), fault.fault, "while it started");
+      } catch (...) {
+        give_back_number(number);
+        throw;
       }
-      const std::string said = text_of(answer);
-      if (status != kWorkerGood) {
-        throw Error(ErrorKind::dataset, title_ + " cannot be opened: " + said,
-                    "workers run " + argv_.front() + " (python.interpreter) and look for modules in dataset.path");
-      }
-      check_hello(said);
-      drain(*worker);
-      return worker;
     }
     throw Error(ErrorKind::runtime, title_ + " cannot be opened: " + problem,
                 "workers run " + argv_.front() + " (python.interpreter); slow imports need python.start_timeout_s");
+  }
+
+  struct StartFault {
+    std::unique_ptr<PythonWorker> worker;
+    WorkerFault fault;
+  };
+  std::unique_ptr<PythonWorker> start(size_t number) {
+    auto worker = std::make_unique<PythonWorker>();
+    worker->number = number;
+    worker->process = start_process(number);
+    std::vector<std::byte> answer;
+    uint8_t status = kWorkerGood;
+    try {
+      const auto body = std::as_bytes(std::span(config_));
+      status = exchange(*worker, {kHello, body, {}}, kMaxHelloBytes, spec_.start_timeout_s, stop_, answer);
+    } catch (const WorkerFault& fault) {
+      throw StartFault{std::move(worker), fault};
+    }
+    const std::string said = text_of(answer);
+    if (status != kWorkerGood) {
+      throw Error(ErrorKind::dataset, title_ + " cannot be opened: " + said,
+                  "workers run " + argv_.front() + " (python.interpreter) and look for modules in dataset.path");
+    }
+    check_hello(said);
+    drain(*worker);
+    return worker;
   }
 
   void check_hello(const std::string& said) {
@@ -289,6 +316,7 @@ class PythonWorkers::Impl {
   const std::vector<std::string> environment_;
   std::string hello_;                              // as config_
   std::shared_ptr<PythonForkServer> fork_server_;  // nullptr for a dataset in this process
+  std::string preparation_;                        // config_ as it was before the fields were known
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -135,6 +135,11 @@ std::string world_settings(const Job& job, const EmbeddedOptions& options) {
       text += ' ' + section.name + '.' + key.info.name + '=' + json_text(json_value(key.get(job), key.info.kind));
     }
   }
+  // Samples of a data set that stays in the program are made while the program waits for them, and a thread of the loader
+  // waits as long. Another DataLoader's samples must not wait behind it.
+  for (const auto& [name, split] : job.splits) {
+    if (split.dataset.is_here()) text += ' ' + split.dataset.pickle;
+  }
   return text;
 }
 
@@ -145,6 +150,7 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
   static Mutex mutex;
   static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;
   MutexLock lock(mutex);
+  std::erase_if(worlds, [](const auto& one) { return one.second.expired(); });
   std::weak_ptr<EmbeddedWorld>& known = worlds[key];
   auto world = known.lock();
   if (!world || !world->problem().empty()) {

@@ -65,8 +65,8 @@ struct DatasetSpec {
   bool local = false;       // each node has some of the files, and the index or the pack says which there are
   std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
-  // base64 text; or "here:NAME", a data set that stays in the program's process, "memory:NAME", a pickle in the memory
-  // of the program whose child the worker is. "own:" before any of them: the samples are whatever the program's Python
+  // base64 text; or kHere and a name, a data set that stays in the program's process, "memory:NAME", a pickle in the memory
+  // of the program whose child the worker is. kOwn before any of them: the samples are whatever the program's Python
   // returns, and a saved state is not compared by its bytes.
   std::string pickle;
   std::string main;  // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
@@ -75,7 +75,10 @@ struct DatasetSpec {
   std::string path;
 
   // Is `pickle` nothing to compare a data set by?
-  bool is_own() const noexcept { return pickle.starts_with("here:") || pickle.starts_with("own:"); }
+  bool is_own() const noexcept { return is_here() || pickle.starts_with(kOwn); }
+  bool is_here() const noexcept { return pickle.starts_with(kHere); }
+  static constexpr std::string_view kHere = "here:";
+  static constexpr std::string_view kOwn = "own:";
   bool is_python() const noexcept { return !python.empty() || !pickle.empty(); }
   // No classes: labels are 0 and mean nothing.
   bool is_paired() const noexcept { return !images.empty(); }

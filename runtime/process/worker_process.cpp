@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,9 +27,9 @@ namespace {
 
 constexpr int kSocketFd = 3;
 constexpr int kLifelineFd = 4;
-constexpr int kUnknownStatus = -1;
-constexpr double kEndOfKilled_s =
-    60;  // a process that is killed in the middle of a slow disk's work goes when that is done
+// A process that is killed in the middle of a slow disk's work goes when that is done.
+constexpr double kEndOfKilled_s = 60;
+constexpr int kStatus_ms = 500;  // the forker may be busy with an import
 
 struct SpawnActions {
   posix_spawn_file_actions_t files;
@@ -101,6 +102,10 @@ WorkerProcess WorkerProcess::forked(const std::function<pid_t(const WorkerEnds&)
   WorkerEnds theirs = worker.make_ends();
   std::tie(worker.status_, theirs.status) = make_pipe();
   worker.pid_ = fork(theirs);
+  // Its pid is no other process's: whoever forked it has not reaped it.
+#ifdef SYS_pidfd_open
+  if (worker.pid_ > 0) worker.process_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, worker.pid_, 0)));
+#endif
   return worker;
 }
 
@@ -143,7 +148,8 @@ WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
       socket_(std::move(other.socket_)),
       output_(std::move(other.output_)),
       lifeline_(std::move(other.lifeline_)),
-      status_(std::move(other.status_)) {}
+      status_(std::move(other.status_)),
+      process_(std::move(other.process_)) {}
 
 WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
   if (this != &other) {
@@ -153,6 +159,7 @@ WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
     output_ = std::move(other.output_);
     lifeline_ = std::move(other.lifeline_);
     status_ = std::move(other.status_);
+    process_ = std::move(other.process_);
   }
   return *this;
 }
@@ -161,53 +168,70 @@ std::string WorkerProcess::end(double grace_s) noexcept {
   if (pid_ <= 0) return {};
   const pid_t pid = std::exchange(pid_, 0);
   socket_.reset();
-  std::optional<int> status = wait_for(pid, grace_s);
-  const bool killed = !status;
-  // Its children are in its group, whether it has ended or not. The lifeline ends a worker whose forker is gone, too, and
-  // whose pid may be another's by now.
-  if (!(status_ && status == kUnknownStatus)) (void)::kill(-pid, SIGKILL);
+  const bool ended = wait_for(pid, grace_s);
+  // Its children are in its group, whether it has ended or not. Where nobody keeps its pid from being another's, the lifeline
+  // alone ends it.
+  if (keeps_pid(pid)) (void)::kill(-pid, SIGKILL);
   lifeline_.reset();
-  if (killed) status = wait_for(pid, kEndOfKilled_s);
+  if (!ended) (void)wait_for(pid, kEndOfKilled_s);
+  const std::string how = how_it_ended(pid);
   output_.reset();
   status_.reset();
-  // Somebody else in this process reaps all children, and knows how this one ended; or its forker is gone.
-  if (!status || status == kUnknownStatus) return "has ended";
-  return describe_status(*status) + (killed ? " (by us)" : "");
+  process_.reset();
+  return how.empty() ? "has ended" : how + (ended ? "" : " (by us)");
 }
 
-std::optional<int> WorkerProcess::wait_for(pid_t pid, double limit_s) const noexcept {
+bool WorkerProcess::wait_for(pid_t pid, double limit_s) const noexcept {
   const MonotonicClock clock;
   const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
   while (true) {
     const Nanoseconds left = deadline - clock.now();
-    if (status_) {
-      pollfd said{status_.get(), POLLIN, 0};
-      const int ready = ::poll(&said, 1, static_cast<int>(std::max<Nanoseconds>(0, left) / kMillisecond));
-      uint32_t status = 0;
-      if (ready == 1)
-        return ::read(status_.get(), &status, sizeof status) == sizeof status ? static_cast<int>(status)
-                                                                              : kUnknownStatus;
+    if (process_) {
+      pollfd end{process_.get(), POLLIN, 0};
+      const int limit_ms = static_cast<int>(std::max<Nanoseconds>(0, left) / kMillisecond);
+      if (::poll(&end, 1, limit_ms) == 1) return true;
     } else {
-      int status = 0;
-      const pid_t got = ::waitpid(pid, &status, WNOHANG);
-      if (got == pid) return status;
-      if (got < 0 && errno != EINTR) return kUnknownStatus;
+      siginfo_t info{};
+      const int got = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+      if ((got == 0 && info.si_pid == pid) || (got < 0 && errno != EINTR)) return true;
       const timespec sleep{0, 2'000'000};
       if (left > 0) ::nanosleep(&sleep, nullptr);
     }
-    if (left <= 0) return std::nullopt;
+    if (left <= 0) return false;
   }
+}
+
+bool WorkerProcess::keeps_pid(pid_t pid) const noexcept {
+  if (status_) {
+    pollfd forker{status_.get(), POLLIN, 0};
+    (void)::poll(&forker, 1, 0);
+    return (forker.revents & POLLHUP) == 0;  // it reaps the worker when we have closed our end
+  }
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;  // ours to reap
+}
+
+std::string WorkerProcess::how_it_ended(pid_t pid) const noexcept {
+  if (status_) {
+    pollfd said{status_.get(), POLLIN, 0};
+    uint32_t status = 0;
+    if (::poll(&said, 1, kStatus_ms) != 1 || ::read(status_.get(), &status, sizeof status) != sizeof status) return {};
+    return describe_status(static_cast<int>(status));
+  }
+  int status = 0;
+  // Somebody else in this process may reap all children, and knows how this one ended.
+  return ::waitpid(pid, &status, WNOHANG) == pid ? describe_status(status) : std::string();
 }
 
 std::vector<std::string> worker_environment() {
   std::vector<std::string> out;
-  bool threads_reported = false;
+  bool threads_are_said = false;
   for (std::string& entry : inherited_environment()) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
-    threads_reported = threads_reported || name == "OMP_NUM_THREADS";
+    threads_are_said = threads_are_said || name == "OMP_NUM_THREADS";
     if (!is_launcher_variable(name)) out.push_back(std::move(entry));
   }
-  if (!threads_reported) out.emplace_back("OMP_NUM_THREADS=1");
+  if (!threads_are_said) out.emplace_back("OMP_NUM_THREADS=1");
   return out;
 }
 

@@ -5,7 +5,7 @@
 //   ... worker.socket(), worker.output() ...            // both non-blocking, for poll()
 //   std::string how = worker.end(0.5);                  // "was killed by SIGSEGV"; afterwards nothing of it is left
 //
-// The child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in
+// start(): the child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in
 // between. It gets two arguments more, the numbers of two descriptors: its end of the socket, and a lifeline (the read
 //   end of a pipe that nobody writes to) that hangs up when this process is gone, however it went. Workers arm it with
 //   O_ASYNC and SIGKILL, so the kernel ends them even in the middle of a call that never returns. (PR_SET_PDEATHSIG
@@ -14,7 +14,8 @@
 // children.
 //   No signal is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().
 // forked() is for a worker that a child of this process forks on request (datasets/python_fork_server.h): it is given the same, and
-//   a pipe on which that child says how the worker ended, because this process cannot wait for a grandchild.
+//   a pipe on which that child says how the worker ended, because this process cannot wait for a grandchild. Its signals are what
+//   that child has made of them.
 // Thread-safety: one thread at a time. Ownership: owns the child; destroying it ends it.
 // Failure: start() throws Error(runtime) naming the program.
 #pragma once
@@ -22,7 +23,6 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,15 +66,17 @@ class WorkerProcess {
   std::string end(double grace_s) noexcept;
 
  private:
-  WorkerEnds make_ends();  // and keeps the others
-  // Its wait status; nothing where it lives on.
-  std::optional<int> wait_for(pid_t pid, double limit_s) const noexcept;
+  WorkerEnds make_ends();                                   // and keeps the others
+  bool wait_for(pid_t pid, double limit_s) const noexcept;  // has it ended?
+  bool keeps_pid(pid_t pid) const noexcept;                 // is there somebody who has to reap it?
+  std::string how_it_ended(pid_t pid) const noexcept;       // in words; and reaps it. Empty: nobody knows
 
   pid_t pid_ = 0;
   UniqueFd socket_;
   UniqueFd output_;
   UniqueFd lifeline_;
-  UniqueFd status_;  // of a forked one
+  UniqueFd status_;   // of a forked one
+  UniqueFd process_;  // of a forked one: a pidfd
 };
 
 // The two ends of a worker's socket: ours, which does not block, and the worker's, out of the way of low numbers.

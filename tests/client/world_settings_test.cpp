@@ -45,5 +45,17 @@ TEST_CASE("every key that a loader or a receiver reads makes another world, and 
   CHECK(world_settings(plain, {.replicas = 1, .replica = 0, .cpus = {3}}) == settings);
 }
 
+TEST_CASE("a data set that stays in the program has a world to itself") {
+  Job job;
+  job.splits["train"].dataset.pickle = "here:0:Photos";
+  Job other = job;
+  CHECK(world_settings(job, {}) == world_settings(other, {}));
+  other.splits["train"].dataset.pickle = "here:1:Photos";
+  CHECK(world_settings(job, {}) != world_settings(other, {}));
+  Job pickled;
+  pickled.splits["train"].dataset.pickle = "gASV";
+  CHECK(world_settings(pickled, {}) == world_settings(Job{}, {}));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -1,7 +1,8 @@
 """Public training programs with their DataLoader's lines changed, and nothing else: the same batches as before the change.
 
 The programs are not ours and do not lie here: $PENSTOCK_PROGRAMS names a folder with NAME/FILE of each (bindings/python/FROM_TORCH.md
-says which versions were tried), and changes/NAME.diff has the lines that change. Each program runs on the CPU on generated photos,
+says which versions were tried), and changes/NAME.diff has the lines that change; what pip installed into NAME/site-packages (with --target) comes
+before the frameworks' own environment. Each program runs on the CPU on generated photos,
 as it is and changed, alone or with two processes of torchrun, under watch.py, which writes down what its loaders give.
 
 Compared of each iteration of each loader: len(), the number of batches, shapes and dtypes, labels, and the order where the program
@@ -42,6 +43,7 @@ class Program(NamedTuple):
     losses: str             # a pattern of what it says of an epoch's mean loss
     validation: tuple = ()  # numbers of the loaders whose pictures have no draws
     dtypes: bool = True     # False: ours gives finished floats where bytes were finished behind torch's
+    indices: bool = True    # False: its collate_fn makes dicts, which have no room for them
 
 
 IMAGENET = Program("imagenet", "main.py", r"Epoch: \[\d+\]\[5/5\].*Loss \S+ \((\S+)\)", (1,))
@@ -49,6 +51,7 @@ TORCHVISION = Program("torchvision", "train.py", r"Epoch: \[\d+\] .* loss: \S+ \
 DINO = Program("dino", "main_dino.py", r"Averaged stats: loss: \S+ \((\S+)\)")
 TIMM = Program("timm", "train.py", r"Train: \d+ \[.*Loss: \S+ \((\S+)\)", dtypes=False)
 LIGHTNING = Program("lightning", "imagenet.py", "", (0,))
+TRANSFORMERS = Program("transformers", "run_image_classification_no_trainer.py", "", (1,), indices=False)
 
 
 def changed_lines(name):
@@ -81,14 +84,17 @@ def change(folder, name):
     return count
 
 
-def gave(program, folder, words, ranks):
+def gave(program, folder, words, ranks, prepare):
     """(of each rank what watch.py wrote down, {loader: pictures}; the losses)"""
     out = os.path.join(folder, "out")
     os.mkdir(out)
+    # Packages that a program wants in other versions than the frameworks' tests do.
+    path = os.pathsep.join([os.path.join(PROGRAMS, program.name, "site-packages"), os.environ.get("PYTHONPATH", "")])
+    prepare(out, {**os.environ, "PYTHONPATH": path})
     command = [sys.executable, *([*TORCHRUN, f"--log-dir={out}"] if ranks == 2 else []), os.path.join(HERE, "watch.py"), out,
                os.path.join(folder, program.file), *words]
     with no_leftovers(wait_s=8) as env:
-        done = run(command, 500, env={**env, **FIXED}, cwd=out)
+        done = run(command, 500, env={**env, **FIXED, "PYTHONPATH": path, "HF_HOME": out, "TORCHINDUCTOR_CACHE_DIR": out}, cwd=out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     losses = [float(one) for one in re.findall(program.losses, done.stdout + done.stderr)] if program.losses else []
     assert bool(losses) == bool(program.losses) and all(map(math.isfinite, losses)), (losses, done.stdout[-3000:])
@@ -109,13 +115,13 @@ def compare(program, before, after):
             where = f"{program.name}, loader {one['loader']}"
             assert (one["len"], len(one["labels"])) == (other["len"], len(other["labels"])), where
             assert _shapes(one, program.dtypes) == _shapes(other, program.dtypes), where
-            assert other["indices"], where
+            assert bool(other["indices"]) == program.indices, where
             mixed = any(isinstance(label, float) for batch in one["labels"] for label in batch)
             if one["sampler"] == "RandomSampler":  # torch's order comes of its generator, ours of seed and epoch
-                assert _flat(one["indices"]) == _flat(other["indices"]), where
+                assert not program.indices or _flat(one["indices"]) == _flat(other["indices"]), where
                 assert mixed or _flat(one["labels"]) == _flat(other["labels"]), where
             else:
-                assert one["indices"] == other["indices"], where
+                assert not program.indices or one["indices"] == other["indices"], where
                 assert mixed or one["labels"] == other["labels"], where
                 ordered += len(one["labels"])
             batches += len(one["labels"])
@@ -136,7 +142,7 @@ def _flat(batches):
     return sorted(one for batch in batches for one in batch)
 
 
-def check(program, *words, ranks=1):
+def check(program, *words, ranks=1, prepare=lambda out, env: None):
     source = os.path.join(PROGRAMS, program.name)
     if not os.path.exists(os.path.join(source, program.file)):
         print(f"  {program.name} is not in PENSTOCK_PROGRAMS, and was not tried")
@@ -145,9 +151,9 @@ def check(program, *words, ranks=1):
     with tempfile.TemporaryDirectory(dir=WORK) as top:
         for how in ("before", "after"):
             folder = os.path.join(top, how)
-            shutil.copytree(source, folder)
+            shutil.copytree(source, folder, ignore=shutil.ignore_patterns("site-packages"))
             lines = change(folder, program.name) if how == "after" else 0
-            found.append(gave(program, folder, words, ranks))
+            found.append(gave(program, folder, words, ranks, prepare))
     assert 1 <= lines <= 3, lines
     (before, losses), (after, our_losses) = found
     batches, ordered, pictures = compare(program, before, after)
@@ -193,6 +199,42 @@ def test_timm():
 def test_lightning():
     check(LIGHTNING, "fit", "--model.data_path", demo_photos(32, 8, 8), "--model.arch", TINY, "--model.batch_size", "8",
           "--model.workers", "2", "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--model.lr", "0.01")
+
+
+# What the program would fetch: a model (tiny, and the same each time), and how accuracy is computed.
+MODEL = """
+import torch, transformers
+torch.manual_seed(3)
+config = transformers.ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=64,
+                                patch_size=16, num_labels=8)
+transformers.ViTForImageClassification(config).save_pretrained("model")
+transformers.ViTImageProcessor(size={"height": 64, "width": 64}).save_pretrained("model")
+"""
+ACCURACY = """
+import datasets
+import evaluate
+
+class Accuracy(evaluate.Metric):
+    def _info(self):
+        return evaluate.MetricInfo(description="", citation="", features=datasets.Features(
+            {"predictions": datasets.Value("int32"), "references": datasets.Value("int32")}))
+
+    def _compute(self, predictions, references):
+        return {"accuracy": sum(a == b for a, b in zip(predictions, references)) / len(references)}
+"""
+
+
+def test_transformers():
+    """Hugging Face's own data sets, whose transform is a function of a batch, and Accelerate's prepare()."""
+    def prepare(out, env):
+        os.mkdir(os.path.join(out, "accuracy"))
+        with open(os.path.join(out, "accuracy", "accuracy.py"), "w") as file:
+            file.write(ACCURACY)
+        done = run([sys.executable, "-c", MODEL], 100, env=env, cwd=out)
+        assert done.returncode == 0, done.stderr
+
+    check(TRANSFORMERS, "--dataset_name", demo_photos(80, 26, 8), "--model_name_or_path", "model", "--num_train_epochs", "2",
+          "--per_device_train_batch_size", "16", "--seed", "1", "--learning_rate", "1e-3", prepare=prepare)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`penstock.DataLoader(MyDataset(), ...)`: a user's own Python in the data path gives the stream that a folder gives."""
 
-import contextlib
 import json
 import os
 import pickle
@@ -13,7 +12,7 @@ import time
 import numpy as np
 
 from jobs import run_tests
-from photos import TRAIN, raises
+from photos import TRAIN, descendants, raises, script
 
 import own_functions
 import penstock
@@ -179,16 +178,6 @@ class Some(Captioned):
 
     def __len__(self):
         return self.count
-
-
-def descendants(pid="self"):
-    found = set()
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or a child has ended
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in file.read().split():
-                    found |= {child, *descendants(child)}
-    return found
 
 
 def test_workers_of_a_dataset_that_is_closed_end():

@@ -4,6 +4,7 @@
 """
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
@@ -45,6 +46,17 @@ def slow_job(**trainer):
     job = tiny_job()
     job["trainer"] = {"timeout_s": 20, "hold": 1, **trainer}
     return job
+
+
+def descendants(pid="self"):
+    """The process ids, as texts, of all children of a process, and of theirs."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or a child has ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in file.read().split():
+                    found |= {child, *descendants(child)}
+    return found
 
 
 def digest(tensor):

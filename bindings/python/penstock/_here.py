@@ -10,6 +10,8 @@ code only while somebody waits for a batch, so it never runs beside the program'
 NumPy and torch are put back behind each sample as they were.
 
    socket: wait for a request -> wait until a batch is wanted -> run the program's code -> answer -> socket
+                                        |
+                                        +-> the loader has hung up: the thread ends
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import select
 import socket
 import sys
 import threading
 import weakref
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from . import _penstock
 from ._worker import HERE, Worker, imported_generators
+
+LOOK_AGAIN_S = 0.2  # a thread that waits notices by then that its loader was closed or dropped
 
 _numbers = itertools.count()
 _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary()
@@ -61,10 +66,13 @@ class Here:
                     self._changed.wait()
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def turn(self, gone: Callable[[], bool]) -> Iterator[None]:
+        """The program's code may run in the block. BrokenPipeError where nobody wants its result any more."""
         with self._changed:
             while self._waiting == 0:
-                self._changed.wait()
+                self._changed.wait(LOOK_AGAIN_S)
+                if self._waiting == 0 and gone():
+                    raise BrokenPipeError
             self._busy += 1
         try:
             yield
@@ -78,13 +86,18 @@ class _Serving(Worker):
     def __init__(self, connection: socket.socket, here: Here) -> None:
         super().__init__(connection, 0)
         self._here = here
+        self._hung_up = select.poll()
+        self._hung_up.register(connection, select.POLLRDHUP)
 
     def given(self, text: str) -> Any:
         return self._here.dataset
 
     def answer(self, kind: int, body: Any) -> tuple:
-        with self._here._turn(), generators_kept():
+        with self._here.turn(self._gone), generators_kept():
             return super().answer(kind, body)
+
+    def _gone(self) -> bool:
+        return bool(self._hung_up.poll(0))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+
+
+def _memory(name: str) -> int:
+    """os.memfd_create(), which some builds of Python lack."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    close_on_exec = 1
+    descriptor = ctypes.CDLL(None, use_errno=True).memfd_create(name.encode(), close_on_exec)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create")
+    return descriptor
 
 
 class MemoryFile:
@@ -13,7 +25,7 @@ class MemoryFile:
     """
 
     def __init__(self, name: str, data: bytes) -> None:
-        self._fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        self._fd = _memory(name)
         self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
         view = memoryview(data)
         try:

@@ -209,6 +209,8 @@ def _packed(value: Any, kind: str) -> bytes:
     if kind == _TENSOR and str(value.dtype) == "torch.bfloat16" or type(value).__name__ not in ("Tensor", "ndarray"):
         return b"P" + pickle.dumps(value, protocol=5)
     array = value.detach().cpu().numpy() if kind == _TENSOR else value
+    if array.dtype.hasobject or array.dtype.names:
+        return b"P" + pickle.dumps(value, protocol=5)
     head = f"{kind} {array.dtype.str} {','.join(map(str, array.shape))}\n".encode()
     return b"A" + head + array.tobytes()
 

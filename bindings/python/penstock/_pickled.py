@@ -6,8 +6,8 @@
 The object travels as a pickle inside the job, so every loader rank, on whatever node, makes the same object of it. With
 cloudpickle installed, what this program defines itself (classes and functions of `__main__`) travels by value. Without
 it, pickle names such a class, and workers first run the program's file under the name `__mp_main__`, as
-multiprocessing's spawn does, with the program's arguments: what the file does at the top level then happens in every
-worker, so keep it under `if __name__ == "__main__":`.
+multiprocessing's spawn does, with the program's arguments: what the file does at the top level then happens in the process that
+workers are forked from, or in every worker (_fork_server.py), so keep it under `if __name__ == "__main__":`.
 
 All trainers must open the same dataset. They are compared by these bytes, so an object whose pickle differs from one
 process to the next (it holds a set of strings, a time, an address) is refused where several trainers open it, and so is a

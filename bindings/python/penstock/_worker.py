@@ -2,8 +2,9 @@
 
 Loader ranks (and the embedded loader) have it forked by a process that has imported what it needs (_fork_server.py), or, where
 that cannot be, start it as `python _worker.py NUMBER SOCKET LIFELINE`: its own number and those of two descriptors. They talk
-to it over the socket; nobody else runs it. With num_workers=0 a thread of the program does the same (`penstock._here`). Needs the standard library alone, and NumPy where arrays appear. The C++ side
-is runtime/datasets/python_workers.h, which has the protocol.
+to it over the socket; nobody else runs it. With num_workers=0 a thread of the program does the same (`penstock._here`). Needs the
+standard library alone, and NumPy where arrays appear. The C++ side is runtime/datasets/python_workers.h, which has the
+protocol.
 
 What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
   * a dict of fields: `image` (required), `label` (an integer; in all samples or in none), and any other names: numbers, NumPy arrays
@@ -60,7 +61,7 @@ DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64"
 VARYING = ("text", "bytes")
 HERE = "here:"                      # in the place of a pickle: before the name of a data set of this process (_here.py),
 OWN = "own:"                        # before a pickle of _own_samples.py, which no state is compared by,
-IN_MEMORY = "memory:"               # before the name of what the parent keeps (_memory_file.py)
+IN_MEMORY = "memory:"               # before the name of what the program keeps (_memory_file.py)
 IN_SHARED_MEMORY = 0x80             # of a status: the body lies there
 SHARE_FROM = 64 << 10               # bytes
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2  # of fcntl.h
@@ -271,6 +272,7 @@ class Worker:
 
     def __init__(self, connection, number, program=None):
         self.connection = connection
+        self.connection.settimeout(None)  # a module may have set another default
         self.number = number
         self.program = program or os.getppid()
         self.dataset = None
@@ -468,15 +470,19 @@ def begin(connection, lifeline):
     faulthandler.enable()  # a crash leaves a traceback among the last lines
 
 
-def run(number, connection, lifeline, program=None):
-    begin(connection, lifeline)
+def serve(connection, number, program=None):
     try:
         Worker(socket.socket(fileno=connection), number, program).serve()
     except (BrokenPipeError, ConnectionResetError):
         pass  # the loader has gone
 
 
-if __name__ == "__main__":
-    arguments = list(map(int, sys.argv[1:4]))
+def main():
+    number, connection, lifeline = map(int, sys.argv[1:4])
     sys.argv[1:] = []
-    run(*arguments)
+    begin(connection, lifeline)
+    serve(connection, number)
+
+
+if __name__ == "__main__":
+    main()
