@@ -43,7 +43,6 @@ class Program(NamedTuple):
     losses: str             # a pattern of what it says of an epoch's mean loss
     validation: tuple = ()  # numbers of the loaders whose pictures have no draws
     dtypes: bool = True     # False: ours gives finished floats where bytes were finished behind torch's
-    indices: bool = True    # False: its collate_fn makes dicts, which have no room for them
 
 
 IMAGENET = Program("imagenet", "main.py", r"Epoch: \[\d+\]\[5/5\].*Loss \S+ \((\S+)\)", (1,))
@@ -51,7 +50,7 @@ TORCHVISION = Program("torchvision", "train.py", r"Epoch: \[\d+\] .* loss: \S+ \
 DINO = Program("dino", "main_dino.py", r"Averaged stats: loss: \S+ \((\S+)\)")
 TIMM = Program("timm", "train.py", r"Train: \d+ \[.*Loss: \S+ \((\S+)\)", dtypes=False)
 LIGHTNING = Program("lightning", "imagenet.py", "", (0,))
-TRANSFORMERS = Program("transformers", "run_image_classification_no_trainer.py", "", (1,), indices=False)
+TRANSFORMERS = Program("transformers", "run_image_classification_no_trainer.py", "", (1,))
 
 
 def changed_lines(name):
@@ -115,13 +114,13 @@ def compare(program, before, after):
             where = f"{program.name}, loader {one['loader']}"
             assert (one["len"], len(one["labels"])) == (other["len"], len(other["labels"])), where
             assert _shapes(one, program.dtypes) == _shapes(other, program.dtypes), where
-            assert bool(other["indices"]) == program.indices, where
+            assert other["indices"], where
             mixed = any(isinstance(label, float) for batch in one["labels"] for label in batch)
-            if one["sampler"] == "RandomSampler":  # torch's order comes of its generator, ours of seed and epoch
-                assert not program.indices or _flat(one["indices"]) == _flat(other["indices"]), where
+            if one["sampler"].endswith("RandomSampler"):  # torch's, or Accelerate's SeedableRandomSampler: torch's order comes of its generator, ours of seed and epoch
+                assert _flat(one["indices"]) == _flat(other["indices"]), where
                 assert mixed or _flat(one["labels"]) == _flat(other["labels"]), where
             else:
-                assert not program.indices or one["indices"] == other["indices"], where
+                assert one["indices"] == other["indices"], where
                 assert mixed or one["labels"] == other["labels"], where
                 ordered += len(one["labels"])
             batches += len(one["labels"])

@@ -81,7 +81,7 @@ def _watched(kind, iterate, indices):
                "seconds": 0.0, "rank": int(os.environ.get("RANK", 0))}
         _seen.append(one)
         iterations = sum(other["loader"] == number for other in _seen)
-        sampler = type(loader.sampler).__name__
+        sampler = type(getattr(loader.batch_sampler, "sampler", loader.sampler)).__name__  # Accelerate gives a batch_sampler alone
         one["sampler"] = sampler
         keep = iterations == 1
         steps = iterate(loader)

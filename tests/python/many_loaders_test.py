@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 
 import penstock
 from jobs import FULL, run_tests
-from photos import TRAIN, descendants
+from photos import TRAIN, descendants, script
 
 STEPS = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor()])
 
@@ -165,6 +165,29 @@ def test_a_notebook_that_is_run_again_and_again():
     run(3, workers=1)
     del notebook.out[:]
     before.stays(megabytes=40)
+
+
+ENDS = """
+import warnings
+warnings.simplefilter("ignore")
+import penstock
+class Texts:
+    def __len__(self): return 400
+    def __getitem__(self, index): return "x" * (100_000 if index == 115 else 10)
+def main():
+    loader = penstock.DataLoader(Texts(), 16)
+    for step, batch in enumerate(loader):
+        if step == {step}: raise SystemExit(3)
+main()
+"""
+
+
+def test_a_program_that_ends_in_the_middle():
+    """By an error of a sample, or by itself: threads of the loader must not wait for an interpreter that has gone."""
+    for step, code in ((100, 1), (1, 3), (3, 3)):
+        done = script(ENDS.format(step=step), timeout=60)
+        assert done.returncode == code, (done.returncode, done.stderr)
+        assert code == 3 or "limits.max_field_bytes" in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

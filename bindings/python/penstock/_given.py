@@ -178,7 +178,8 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         looked_at = given
     with _here.generators_kept():
         samples = _own_samples.look_at(looked_at)
-    layout = _own_samples.Layout.of(samples)
+        layout = _own_samples.Layout.of(samples)
+        longest = _own_samples.longest_of(looked_at, layout, samples)
     own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn)
     here = None
     if asked.num_workers:
@@ -189,8 +190,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         here = _here.Here(own)
         spec = {"path": _pickled.import_path(), "pickle": here.text}
         python = _IN_THIS_PROCESS
-    longest = layout.largest(samples)
-    limits = {"max_field_bytes": 4 * longest + 65536} if longest else None
+    limits = {"max_field_bytes": _own_samples.room_for(longest)} if longest else None
     return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
                  python=python, limits=limits)
 

@@ -15,6 +15,7 @@ Nothing here needs torch unless a sample has tensors.
 from __future__ import annotations
 
 import pickle
+import time
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._prefix import Begun
@@ -285,3 +286,21 @@ def look_at(dataset: Any) -> list:
         raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
     places = sorted({0, min(1, size - 1), size // 2, size - 1})
     return [dataset[place] for place in places]
+
+
+def longest_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> int:
+    """Bytes of the longest leaf that travels as bytes, of `samples` and, where lengths differ, of more, for a second at most."""
+    longest = layout.largest(samples)
+    if longest == 0:
+        return 0
+    size, deadline = len(dataset), time.monotonic() + 1
+    for number in range(1, 32):
+        if time.monotonic() > deadline:
+            break
+        longest = max(longest, layout.largest([dataset[number * size // 32]]))
+    return longest
+
+
+def room_for(longest: int) -> int:
+    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory."""
+    return 65536 + (4 * longest if longest <= 256 << 10 else 5 * longest // 2)

@@ -255,6 +255,8 @@ class DataLoader:
         self._drop_last = spec["split"]["drop_last"]
         fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
+        if given.here is not None:
+            _here.close_at_exit(self)
         if given.layout is not None:
             self._names.remove("image")  # one pixel, for the pipeline
         for name in self._keys:
