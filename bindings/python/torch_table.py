@@ -1,6 +1,6 @@
 """The table "torch's argument, here" of FROM_TORCH.md, from the signatures and the docstring of penstock.DataLoader.
 
-    PYTHONPATH=build/release/python python3 bindings/python/torch_table.py
+    PYTHONPATH=build/release/python python3 -P bindings/python/torch_table.py
 """
 
 import inspect

@@ -180,11 +180,39 @@ def test_what_fails_is_named():
         with penstock.DataLoader(Failing(5), 4, num_workers=workers) as loader:
             raises(penstock.DatasetError, lambda: list(loader), "Failing[5]", "KeyError", "no such page", "own_samples_test.py")
         with penstock.DataLoader(Growing(5), 4, num_workers=workers) as loader:
-            raises(penstock.DatasetError, lambda: list(loader), "Growing[5]", "[5] where the first ones have", "[2]")
+            raises(penstock.DatasetError, lambda: list(loader), "Growing[5]", "[5] where those that were looked at", "[2]")
         with penstock.DataLoader(Failing(-1), 4, num_workers=workers, collate_fn=lambda samples: 1 // 0) as loader:
             raises(ZeroDivisionError, lambda: list(loader))
     raises(KeyError, lambda: penstock.DataLoader(Failing(0), 4), "no such page")  # the first is looked at here
     raises(penstock.DatasetError, lambda: penstock.DataLoader([]), "empty")
+
+
+def test_an_error_in_this_process_has_its_cause():
+    with penstock.DataLoader(Failing(5), 4, num_workers=0) as loader:
+        try:
+            list(loader)
+        except penstock.DatasetError as error:
+            assert isinstance(error.__cause__, KeyError) and error.__cause__.__traceback__ is not None
+        else:
+            raise AssertionError("no error")
+
+
+class Boxes(torch.utils.data.Dataset):
+    """Most pictures have one box; those that are looked at first all do."""
+
+    def __len__(self):
+        return 200
+
+    def __getitem__(self, index):
+        return torch.zeros(3, 16, 16), torch.full((3 if index in (53, 77) else 1, 4), float(index))
+
+
+def test_a_collate_fn_gets_small_tensors_of_any_shape():
+    for workers in (0, 1) if FULL else (0,):
+        with penstock.DataLoader(Boxes(), 20, num_workers=workers, collate_fn=list) as loader:
+            samples = [sample for batch in loader for sample in batch]
+        assert [len(boxes) for _, boxes in samples] == [len(boxes) for _, boxes in (Boxes()[i] for i in range(200))]
+        assert all((boxes == index).all() for index, (_, boxes) in enumerate(samples))
 
 
 class Numbered(torch.utils.data.Dataset):

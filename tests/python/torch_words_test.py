@@ -139,10 +139,16 @@ def test_seeds_come_from_torch():
         with penstock.DataLoader(folder(), 16, True, **options) as loader:
             return order(loader)
     torch.manual_seed(11)
-    first = of()
-    assert of() == first == of(seed=11) == of(generator=torch.Generator().manual_seed(11))
+    first, second = of(), of()
+    assert first != second  # as torch's, which draw, too
+    torch.manual_seed(11)
+    assert (of(), of()) == (first, second)
     torch.manual_seed(12)
     assert of() != first
+    assert of(seed=11) == of(generator=torch.Generator().manual_seed(11)) == of(seed=11)
+    torch.manual_seed(11)
+    torch.rand(3)  # what one rank may draw and another not
+    assert of(num_replicas=1, rank=0) == of(seed=11)
     raises(penstock.UsageError, lambda: of(seed=3, generator=torch.Generator()), "generator", "seed")
 
 

@@ -46,6 +46,7 @@ class Asked(NamedTuple):
     asked_for_here: bool = False  # num_workers=0 was said
     worker_init_fn: Optional[Callable] = None
     programs_order: bool = False  # the program's sampler says every index
+    collates: bool = False        # a collate_fn was given
 
 
 _IN_THIS_PROCESS = {"workers": 1, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a debugger may stop in it
@@ -178,7 +179,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         looked_at = given
     with _here.generators_kept():
         samples = _own_samples.look_at(looked_at)
-        layout = _own_samples.Layout.of(samples)
+        layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
         longest = _own_samples.longest_of(looked_at, layout, samples)
     own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn)
     here = None

@@ -25,7 +25,7 @@ import socket
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Optional
 
 from . import _penstock
 from ._worker import HERE, Worker, imported_generators
@@ -45,6 +45,7 @@ class Here:
         self._changed = threading.Condition()
         self._waiting = 0    # who wait for a batch
         self._busy = 0       # threads in the program's code
+        self._error: Optional[BaseException] = None  # that the program's code raised last
         _living[self._name] = self
 
     @property
@@ -65,6 +66,14 @@ class Here:
                 self._waiting -= 1
                 while self._waiting == 0 and self._busy:
                     self._changed.wait()
+
+    def failed(self, error: BaseException) -> None:
+        self._error = error
+
+    def taken_error(self) -> Optional[BaseException]:
+        """What the program's code raised last, with its traceback, for a debugger; forgotten then, as it holds frames."""
+        error, self._error = self._error, None
+        return error
 
     @contextlib.contextmanager
     def turn(self, gone: Callable[[], bool]) -> Iterator[None]:
@@ -96,6 +105,9 @@ class _Serving(Worker):
     def answer(self, kind: int, body: Any) -> tuple:
         with self._here.turn(self._gone), generators_kept():
             return super().answer(kind, body)
+
+    def failed(self, error: BaseException) -> None:
+        self._here.failed(error)
 
     def _gone(self) -> bool:
         return bool(self._hung_up.poll(0))

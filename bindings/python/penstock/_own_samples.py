@@ -14,6 +14,7 @@ Nothing here needs torch unless a sample has tensors.
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
@@ -26,6 +27,7 @@ _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array"
 _NUMBERS = {_BOOL: bool, _INT: int, _FLOAT: float}
 _DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")  # of fields
 _INT64 = range(-2**63, 2**63)
+_SMALL = 1024  # elements
 
 
 class _Leaf(NamedTuple):
@@ -84,6 +86,10 @@ def _leaf_of(value: Any) -> _Leaf:
     return _Leaf(_OBJECT)
 
 
+def _elements(leaf: _Leaf) -> int:
+    return math.prod(leaf.shape)
+
+
 def _fits(leaf: _Leaf) -> bool:
     """As a field of its own shape?"""
     return (leaf.dtype in _DTYPES or leaf.dtype == "bool") and 0 not in leaf.shape
@@ -97,8 +103,9 @@ class Layout:
         self.leaves = list(leaves)
 
     @staticmethod
-    def of(samples: Sequence[Any]) -> "Layout":
-        """Of the first samples of a data set, of which there is one at least."""
+    def of(samples: Sequence[Any], small_may_differ: bool = False) -> "Layout":
+        """Of the first samples of a data set, of which there is one at least. `small_may_differ`: small tensors and arrays
+        (boxes, lists of labels) travel by themselves though they have one shape in these: a collate_fn may expect others, too."""
         trees, seen = [], []
         for sample in samples:
             values: list = []
@@ -111,6 +118,8 @@ class Layout:
             kinds = {form.kind for form in forms}
             if len(kinds) > 1:
                 leaves.append(_Leaf(_OBJECT))
+            elif small_may_differ and forms[0].kind in (_TENSOR, _ARRAY) and forms[0].shape and max(map(_elements, forms)) <= _SMALL:
+                leaves.append(_Leaf(forms[0].kind))
             elif len(set(forms)) == 1 and (forms[0].kind in _NUMBERS or (forms[0].dtype and _fits(forms[0]))):
                 leaves.append(forms[0])
             else:
@@ -149,8 +158,8 @@ class Layout:
             if not leaf.dtype:
                 return _packed(value, leaf.kind)
             if found != leaf:
-                raise ValueError(f"the sample has {found.dtype} {list(found.shape)} where the first ones have {leaf.dtype} "
-                                 f"{list(leaf.shape)}")
+                raise ValueError(f"the sample has {found.dtype} {list(found.shape)} where those that were looked at (the first two, the "
+                                 f"middle, the last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
             return value
         if leaf.kind in _NUMBERS:
             import numpy

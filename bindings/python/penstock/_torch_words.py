@@ -57,7 +57,7 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
         return _placed(order._replace(sampler=flat, batch_size=flat.batch_size, drop_last=False, shuffle=None,
                                       num_replicas=num_replicas, rank=rank), torchs)
     if sampler is None:
-        return _placed(_seeded(order, generator, torchs)._replace(num_replicas=num_replicas, rank=rank), torchs)
+        return _placed(_seeded(order._replace(num_replicas=num_replicas, rank=rank), generator, torchs), torchs)
     if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
         raise UsageError(f"sampler={sampler!r}", "give an iterable of indices")
     if shuffle:
@@ -103,7 +103,12 @@ def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
     if generator is not None:
         return order._replace(seed=generator.initial_seed() % _SEEDS)
     if order.seed is None and torchs and "torch" in sys.modules:
-        return order._replace(seed=sys.modules["torch"].initial_seed() % _SEEDS, seed_is_torchs=True)
+        torch = sys.modules["torch"]
+        # As torch's own loaders, two that shuffle draw different orders. Trainers of one job, and replicas, have to agree, and may have
+        # drawn differently.
+        drawn = order.shuffle and order.num_replicas is None and not os.environ.get("PENSTOCK_RECEIVER")
+        seed = int(torch.empty((), dtype=torch.int64).random_().item()) if drawn else torch.initial_seed()
+        return order._replace(seed=seed % _SEEDS, seed_is_torchs=True)
     return order
 
 

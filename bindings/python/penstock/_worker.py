@@ -400,9 +400,13 @@ class Worker:
         try:
             return GOOD, {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}[kind](body)
         except Exception as error:
+            self.failed(error)
             return ENVIRONMENT if about_the_machine(error) else BAD, [as_reply(why(error))]
         except SystemExit as error:
             return BAD, [as_reply(f"SystemExit: {error}")]
+
+    def failed(self, error):
+        """For a worker in the program's own process, which can show more than a line of it."""
 
     def reply(self, status, body):
         sys.stdout.flush()

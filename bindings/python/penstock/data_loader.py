@@ -27,7 +27,7 @@ from ._place import of_distributed, place
 from ._program_order import ProgramOrder, send_epoch
 from ._tensors import made_as
 from .batch import DictBatch, Facts, TupleBatch
-from .errors import ConfigError, UsageError
+from .errors import ConfigError, DatasetError, UsageError
 
 __all__ = ["DataLoader"]
 
@@ -106,8 +106,9 @@ class DataLoader:
     worker_init_fn
         Called with its number in each worker process, where samples are made in Python; torch's get_worker_info() answers there.
     generator
-        A torch.Generator: its initial_seed() is the seed. Without one, and without `seed`, a torch data set has
-        torch.initial_seed(), which torch.manual_seed sets.
+        A torch.Generator: its initial_seed() is the seed. Without one, and without `seed`, the seed of a torch data set is drawn
+        from torch's generator when the loader is made; torch.initial_seed() where nothing is shuffled, where `num_replicas` is
+        given, and under `penstock run`.
     prefetch_factor
         Batches made ahead for each of `num_workers`.
     persistent_workers, in_order
@@ -219,7 +220,7 @@ class DataLoader:
         self._keys = dict(keys or {})
         given = _given.read_given(dataset, _given.Asked(split, named, transform, gpu_transform, order.seed, more,
                                                         _job.words_of(overrides), work.num_workers, num_workers == 0,
-                                                        worker_init_fn, order.sampler is not None))
+                                                        worker_init_fn, order.sampler is not None, collate_fn is not None))
         self.split, self._given = given.split, given
         lines = list(given.overrides)
         self._order = None if order.sampler is None else ProgramOrder(_of_rows(order.sampler, given.rows), self.split)
@@ -708,8 +709,11 @@ class _Iteration:
         if stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
         loader._tensors.settle()
-        with loader._python_wanted():
-            native = stream.next()
+        try:
+            with loader._python_wanted():
+                native = stream.next()
+        except DatasetError as error:
+            raise error from loader._given.here and loader._given.here.taken_error()
         if native is None:
             self._over = True
             loader._iterations.discard(self)
