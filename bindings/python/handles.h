@@ -58,6 +58,15 @@ class Unlocked {  // nanobind::gil_scoped_release
  private:
   PyThreadState* state_;
 };
+// From when on threads get no GIL any more.
+inline bool interpreter_ends() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 class Locked {  // nanobind::gil_scoped_acquire
  public:
   Locked() : state_(or_stay([] { return PyGILState_Ensure(); })) {}

@@ -130,6 +130,8 @@ void register_loader(nb::module_& module) {
       [](nb::object serve) {
         // For as long as the process lives, as threads of the library may ask at any time.
         set_python_here([call = serve.release().ptr()](const std::string& name, UniqueFd socket) {
+          // A thread that waits for an interpreter that has gone stays, and the loader's end waits for it.
+          if (interpreter_ends()) return false;
           const Locked gil;
           const nb::object taken = nb::handle(call)(name, socket.get());
           if (!nb::cast<bool>(taken)) return false;

@@ -52,16 +52,29 @@ class Server:
     def __enter__(self):
         self.clean = no_leftovers()
         env = self.clean.__enter__()
+        deadline = time.monotonic() + 60
+        while not self.started(env, deadline):
+            self.port = free_port()  # somebody else took the other one meanwhile
+        return self
+
+    def started(self, env, deadline):
+        """False: its port was in use."""
         self.process = subprocess.Popen([sys.executable, os.path.join(EXAMPLES, "serve", "server.py"), CHECKPOINT, "--port", str(self.port),
                                          *self.words], env={**env, **FIXED}, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 60
         while True:
+            ended = self.process.poll() is not None
             try:
                 self.get("/health")
-                return self
+                if not ended:
+                    return True
             except OSError:
-                assert self.process.poll() is None and time.monotonic() < deadline, self.process.stderr.read()
-                time.sleep(0.05)
+                pass
+            if ended:
+                said = self.process.stderr.read()
+                assert "address already in use" in said, said
+                return False
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def __exit__(self, *problem):
         self.process.send_signal(signal.SIGINT)
