@@ -100,14 +100,15 @@ def gave(program, folder, words, ranks, prepare):
     seen = []
     for rank in range(ranks):
         with open(os.path.join(out, f"{rank}.json")) as file:
-            seen.append((json.load(file)["seen"], torch.load(os.path.join(out, f"{rank}.pt"))))
+            seen.append((json.load(file), torch.load(os.path.join(out, f"{rank}.pt"))))
     return seen, losses
 
 
 def compare(program, before, after):
     """How many (batches, of them in the same order, pictures of validation)."""
     batches = ordered = pictures = 0
-    for (torchs, torchs_pictures), (ours, our_pictures) in zip(before, after):
+    for (torchs_said, torchs_pictures), (our_said, our_pictures) in zip(before, after):
+        torchs, ours = torchs_said["seen"], our_said["seen"]
         assert [one["loader"] for one in ours] == [one["loader"] for one in torchs] and torchs
         assert {one["kind"] for one in torchs} == {"torch"} and {one["kind"] for one in ours} == {"penstock"}
         for one, other in zip(torchs, ours):

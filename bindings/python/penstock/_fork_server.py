@@ -114,10 +114,9 @@ class ForkServer(_worker.Worker):
         return self.clean
 
     def answer(self, kind, body):
-        if kind == FORK:
-            return self.fork(*U32.unpack(body))
-        if kind != PREPARE:
-            return super().answer(kind, body)
+        return self.fork(*U32.unpack(body)) if kind == FORK else self.imported_for(body)
+
+    def imported_for(self, body):
         try:
             os.close(open_pid(os.getpid()))
         except OSError:

@@ -178,6 +178,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     else:
         looked_at = given
     with _here.generators_kept():
+        _worker.seed_generators(0)  # sizes that are drawn are the same in every run
         samples = _own_samples.look_at(looked_at)
         layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
         longest = _own_samples.longest_of(looked_at, layout, samples)

@@ -16,7 +16,6 @@ NumPy and torch are put back behind each sample as they were.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import random
@@ -146,18 +145,3 @@ def _serve(name: str, descriptor: int) -> bool:
 
 
 _penstock.serve_python_here(_serve)
-
-_loaders: "weakref.WeakSet[Any]" = weakref.WeakSet()
-
-
-def close_at_exit(loader: Any) -> None:
-    """Before the interpreter ends: a thread of the loader that asks for a sample would wait for it for ever, and the end of
-    the loader for that thread."""
-    _loaders.add(loader)
-
-
-@atexit.register
-def _close_all() -> None:
-    for loader in list(_loaders):
-        with contextlib.suppress(Exception):
-            loader.close()

@@ -104,8 +104,8 @@ def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
         return order._replace(seed=generator.initial_seed() % _SEEDS)
     if order.seed is None and torchs and "torch" in sys.modules:
         torch = sys.modules["torch"]
-        # As torch's own loaders, two that shuffle draw different orders. Trainers of one job, and replicas, have to agree, and may have
-        # drawn differently.
+        # As torch's own loaders, two that shuffle draw different orders. Trainers of one job, and replicas, have to agree, and
+        # may have drawn differently.
         drawn = order.shuffle and order.num_replicas is None and not os.environ.get("PENSTOCK_RECEIVER")
         seed = int(torch.empty((), dtype=torch.int64).random_().item()) if drawn else torch.initial_seed()
         return order._replace(seed=seed % _SEEDS, seed_is_torchs=True)

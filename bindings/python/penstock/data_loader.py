@@ -256,8 +256,6 @@ class DataLoader:
         self._drop_last = spec["split"]["drop_last"]
         fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
-        if given.here is not None:
-            _here.close_at_exit(self)
         if given.layout is not None:
             self._names.remove("image")  # one pixel, for the pipeline
         for name in self._keys:
@@ -713,7 +711,8 @@ class _Iteration:
             with loader._python_wanted():
                 native = stream.next()
         except DatasetError as error:
-            raise error from loader._given.here and loader._given.here.taken_error()
+            here = loader._given.here
+            raise error from (None if here is None else here.taken_error())
         if native is None:
             self._over = True
             loader._iterations.discard(self)
