@@ -1,4 +1,3 @@
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,11 +35,7 @@ constexpr std::chrono::milliseconds kStay{500};
 
 // Readable when the process that started us has ended: mpirun's daemon may be killed without a word.
 UniqueFd watch_parent() {
-#ifdef SYS_pidfd_open
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
-#else
-  return {};
-#endif
+  return watch_process(::getppid());
 }
 
 // As one would type it, for messages.

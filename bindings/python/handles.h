@@ -58,7 +58,8 @@ class Unlocked {  // nanobind::gil_scoped_release
  private:
   PyThreadState* state_;
 };
-// From when on threads get no GIL any more.
+
+// The interpreter has begun to end: no other thread gets the GIL any more.
 inline bool interpreter_ends() noexcept {
 #if PY_VERSION_HEX >= 0x030d0000
   return Py_IsFinalizing() != 0;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,13 @@ UniqueFd duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (copy < 0) throw Error(ErrorKind::runtime, system_error_text("cannot duplicate a descriptor"), "raise ulimit -n");
   return UniqueFd(copy);
+}
+
+UniqueFd watch_process(int pid) {
+#ifdef SYS_pidfd_open
+  if (pid > 0) return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#endif
+  return {};
 }
 
 std::string system_error_text(const std::string& what) {

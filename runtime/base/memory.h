@@ -49,6 +49,9 @@ class UniqueFd {
 // Another descriptor of the same, close-on-exec; Error(runtime) where there are no more.
 UniqueFd duplicate(int fd);
 
+// Readable once that process has ended (pidfd_open(2)); none where there is no such process, or the kernel lacks the call.
+UniqueFd watch_process(int pid);
+
 // "cannot map 12 bytes: Cannot allocate memory", from errno.
 std::string system_error_text(const std::string& what);
 

@@ -104,8 +104,11 @@ bool PythonForkServer::prepare(const std::string& config, double limit_s, const 
   // What was imported cannot be undone: the other configs that it was prepared for are lost, too, for a server that is kept
   // because it still has to say how its workers end.
   hopeless_.insert(key);
-  if (has_forked_) hopeless_.insert(prepared_.begin(), prepared_.end());
-  if (!has_forked_) forget();
+  if (has_forked_) {
+    hopeless_.insert(prepared_.begin(), prepared_.end());
+  } else {
+    forget();
+  }
   return false;
 }
 

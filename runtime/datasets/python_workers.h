@@ -2,7 +2,7 @@
 //
 //   PythonWorkers workers({job.python}, config, "dataset 'my_data:make'");   // starts the first; Error where it cannot
 //   std::vector<std::byte> answer;
-//   SampleStatus status = workers.call({kLoad, request, pixels}, max_bytes, "sample 17", answer);
+//   SampleStatus status = workers.call({kPythonLoad, request, {}}, max_bytes, "sample 17", answer);
 //
 // Each call has a worker of its own; workers are started as callers need them (as many as threads call at once, or
 //   python.workers). They are never forks of this process: a process that has imported their modules forks them

@@ -66,7 +66,7 @@ struct DatasetSpec {
   std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   // base64 text; or kHere and a name, a data set that stays in the program's process, "memory:NAME", a pickle in the memory
-  // of the program whose child the worker is. kOwn before any of them: the samples are whatever the program's Python
+  // of the program that started the workers. kOwn before any of them: the samples are whatever the program's Python
   // returns, and a saved state is not compared by its bytes.
   std::string pickle;
   std::string main;  // the program that the object was pickled in, run as __mp_main__ first; empty: not needed

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/memory.h"
 #include "runtime/base/wire.h"
 #include "runtime/process/helper_protocol.h"
 #include "runtime/process/session_folder.h"
@@ -51,7 +52,10 @@ void close_all_but(int keep) {
 class HelperLoop {
  public:
   HelperLoop(int socket, const std::string& session_folder, pid_t launcher)
-      : socket_(socket), folder_(session_folder), rank_(getppid()), launcher_(open_pid(launcher)) {
+      : socket_(socket),
+        folder_(session_folder),
+        rank_(getppid()),
+        launcher_(launcher > 1 ? watch_process(launcher).release() : -1) {
     sigset_t wanted;
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGCHLD);
@@ -200,13 +204,6 @@ class HelperLoop {
   // The rank is our parent, so its number cannot have been given to another process while that is so.
   void signal_rank(int signal) const {
     if (rank_ > 1 && getppid() == rank_) kill(rank_, signal);
-  }
-
-  static int open_pid(pid_t pid) {
-#ifdef SYS_pidfd_open
-    if (pid > 1) return static_cast<int>(syscall(SYS_pidfd_open, pid, 0U));
-#endif
-    return -1;
   }
 
   void start(const ProgramSpec& spec) {

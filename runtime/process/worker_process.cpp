@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -103,9 +102,7 @@ WorkerProcess WorkerProcess::forked(const std::function<pid_t(const WorkerEnds&)
   std::tie(worker.status_, theirs.status) = make_pipe();
   worker.pid_ = fork(theirs);
   // Its pid is no other process's: whoever forked it has not reaped it.
-#ifdef SYS_pidfd_open
-  if (worker.pid_ > 0) worker.process_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, worker.pid_, 0)));
-#endif
+  worker.process_ = watch_process(worker.pid_);
   return worker;
 }
 

@@ -1,6 +1,5 @@
 #include "runtime/receiver/client_connections.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,13 +16,6 @@ constexpr int kMostAtOnce = 256;
 short ready(int fd, short events) {
   pollfd item{fd, events, 0};
   return ::poll(&item, 1, 0) > 0 ? item.revents : short{0};
-}
-
-UniqueFd watch_process(int pid) {
-#ifdef SYS_pidfd_open
-  if (pid > 0) return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-#endif
-  return {};
 }
 
 }  // namespace

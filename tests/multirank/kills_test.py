@@ -27,7 +27,7 @@ import tempfile
 import time
 
 from jobs import PENSTOCK, demo_photos, run_job, skip_without_mpirun, write_job
-from leftovers import MARK, marked_processes, no_leftovers, python_workers
+from leftovers import MARK, marked_processes, no_leftovers, parent_of, python_workers
 
 # environment, transport
 WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi"),
@@ -125,10 +125,9 @@ class Kills:
             time.sleep(0.01)
         ranks = {}
         for pid, what in marked_processes(env[MARK]).items():
-            with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/stat") as stat:
+            with open(f"/proc/{pid}/environ", "rb") as environ:
                 number = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environ.read())
-                parent = int(stat.read().rpartition(")")[2].split()[1])
-            with open(f"/proc/{parent}/comm") as comm:
+            with open(f"/proc/{parent_of(pid)}/comm") as comm:
                 if number and comm.read().strip() in ("mpirun", "prterun"):
                     ranks[int(number.group(1))] = pid
         assert len(ranks) == 2 + LOADERS, ranks

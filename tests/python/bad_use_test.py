@@ -13,7 +13,7 @@ import unittest.mock
 
 import penstock
 from jobs import FULL, PENSTOCK, mpirun_words, run_tests, write_job
-from leftovers import MARK, marked_processes, no_leftovers
+from leftovers import MARK, marked_processes, no_leftovers, parent_of
 from photos import JOB, PHOTOS, TRAIN, WORK, raises, script, tiny_job
 
 T = penstock.transforms
@@ -235,9 +235,7 @@ class Running:
         for pid, what in marked_processes(self.env[MARK]).items():
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if re.search(rb"OMPI_COMM_WORLD_RANK=%d\0" % rank, file.read()) and " run " in what and "mpirun" not in what:
-                    with open(f"/proc/{pid}/stat") as stat:
-                        parent = int(stat.read().rpartition(")")[2].split()[1])
-                    with open(f"/proc/{parent}/cmdline", "rb") as command:
+                    with open(f"/proc/{parent_of(pid)}/cmdline", "rb") as command:
                         if command.read().startswith(b"mpirun"):
                             return pid
         raise AssertionError(f"no process of rank {rank}")

@@ -4,7 +4,6 @@ import ctypes
 import gc
 import os
 import queue
-import resource
 import shutil
 import struct
 import sys
@@ -18,7 +17,7 @@ import torch
 
 import penstock
 from jobs import run_tests
-from photos import JOB, TRAIN, WORK, digest, raises, script, tiny_job
+from photos import JOB, TRAIN, WORK, digest, open_files, raises, rss_mb, script, tiny_job
 
 
 def array_of(loader, name="image"):
@@ -242,15 +241,6 @@ def test_a_failed_next_holds_nothing():
     with penstock.DataLoader(JOB, split="train", dtype="bfloat16", output="numpy", trainer__timeout_s=3) as loader:
         for _ in range(8):
             raises(penstock.UsageError, lambda: next(iter(loader)), "bfloat16")
-
-
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
-
-
-def rss_mb():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2 ** 20
 
 
 def test_hundreds_of_loaders_leak_nothing():

@@ -4,7 +4,6 @@
 
 import gc
 import os
-import resource
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from torchvision.datasets import ImageFolder
 
 import penstock
 from jobs import FULL, run_tests
-from photos import TRAIN, descendants, script
+from photos import TRAIN, descendants, open_files, rss_mb, script
 
 STEPS = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor()])
 
@@ -41,11 +40,10 @@ class Standing:
 
     def __init__(self):
         gc.collect()
-        self.descriptors = len(os.listdir("/proc/self/fd"))
+        self.descriptors = open_files()
         self.threads = len(os.listdir("/proc/self/task"))
         self.children = len(descendants())
-        with open("/proc/self/statm") as file:
-            self.memory_mb = int(file.read().split()[1]) * resource.getpagesize() / 2 ** 20
+        self.memory_mb = rss_mb()
 
     def stays(self, megabytes, limit_s=10):
         """No more of anything within `limit_s`: threads of dropped loaders may be on their way out."""

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import hashlib
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -57,6 +58,15 @@ def descendants(pid="self"):
                 for child in file.read().split():
                     found |= {child, *descendants(child)}
     return found
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def rss_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2 ** 20
 
 
 def digest(tensor):

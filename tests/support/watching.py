@@ -11,17 +11,12 @@ import contextlib
 import os
 import re
 
-from leftovers import MARK, marked_processes
+from leftovers import MARK, marked_processes, parent_of
 
 
 def environment_of(pid):
     with open(f"/proc/{pid}/environ", "rb") as file:
         return dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
-
-
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
 
 
 def descends_from(pid, ancestor):
