@@ -29,17 +29,19 @@ def hashes(loader):
     return split["order_hash"], split["pixel_hash"]
 
 
-def test_tuple_and_dict():
+def test_list_and_dict():
     with penstock.DataLoader(JOB, split="train") as train:
         batch = next(iter(train))
         images, labels = batch
-        assert isinstance(batch, tuple) and len(batch) == 2
+        assert isinstance(batch, list) and len(batch) == 2
         assert images.shape == (16, 3, 64, 64) and images.dtype == torch.float32 and images.is_contiguous()
         assert labels.shape == (16,) and labels.dtype == torch.int64
         assert batch.valid.dtype == torch.bool and bool(batch.valid.all()) and batch.num_valid == 16
         assert batch.arithmetic == "exact"
         assert batch.indices.dtype == torch.int64 and len(set(batch.indices.tolist())) == 16
         assert not bool(batch.substituted.any()) and batch.epoch == 0 and batch.step == 0
+        batch[1] = labels + 1  # as from torch's, an element may be replaced
+        assert torch.equal(batch[1], labels + 1)
     with penstock.DataLoader(JOB, split="train", batch="dict", keys={"image": "pixel_values", "label": "labels"}) as named:
         other = next(iter(named))
         assert isinstance(other, dict) and list(other) == ["pixel_values", "labels"]
@@ -54,13 +56,13 @@ def test_batches_rebuilt_copied_and_pickled():
     import pickle
     with penstock.DataLoader(JOB, split="val", batch="dict") as named, penstock.DataLoader(JOB, split="val") as plain:
         for batch in (next(iter(plain)), next(iter(named))):
-            rebuilt = type(batch)(batch) if isinstance(batch, tuple) else type(batch)(batch.items())  # as Lightning does
+            rebuilt = type(batch)(batch) if isinstance(batch, list) else type(batch)(batch.items())  # as Lightning does
             for again in (rebuilt, copy.copy(batch), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
                 assert type(again) is type(batch) and len(again) == 2
                 raises(AttributeError, lambda: again.valid, "rebuilt")
                 raises(AttributeError, lambda: again.num_valid, "rebuilt")
             deep = copy.deepcopy(batch)
-            one, other = (batch[0], deep[0]) if isinstance(batch, tuple) else (batch["image"], deep["image"])
+            one, other = (batch[0], deep[0]) if isinstance(batch, list) else (batch["image"], deep["image"])
             assert torch.equal(one, other) and one.data_ptr() != other.data_ptr()
 
 

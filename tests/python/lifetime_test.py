@@ -248,7 +248,7 @@ def test_hundreds_of_loaders_leak_nothing():
 
     def use(count):
         for i in range(count):
-            loader = penstock.DataLoader(tiny_job(), batch="dict" if i % 2 else "tuple", output=["torch", "numpy"][i % 2])
+            loader = penstock.DataLoader(tiny_job(), batch="dict" if i % 2 else "list", output=["torch", "numpy"][i % 2])
             batch = next(iter(loader))
             loader.state_dict()
             batch.valid

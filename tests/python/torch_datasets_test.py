@@ -1,6 +1,7 @@
 """torchvision's and torch's data sets in penstock.DataLoader: which ones loaders read themselves, and that they give what torch's
 DataLoader gives."""
 
+import json
 import os
 import pickle
 import tempfile
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset, random_split
 from torchvision import transforms as V
-from torchvision.datasets import CIFAR10, MNIST, DatasetFolder, ImageFolder, cifar
+from torchvision.datasets import CIFAR10, MNIST, CocoCaptions, CocoDetection, DatasetFolder, ImageFolder, cifar
 from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
 
 import penstock
@@ -88,6 +89,59 @@ def test_subsets_and_concatenations():
         order = torch.cat([batch.indices for batch in loader]).tolist()
     places = torch.randperm(50, generator=torch.Generator().manual_seed(5)).tolist()
     assert order == [first.indices[place] for place in places]
+
+
+def annotated(kind, transform=STEPS, **more):
+    """The first 20 pictures with none to three boxes and captions each."""
+    names = [os.path.relpath(path, TRAIN) for path, _ in ImageFolder(TRAIN).samples[:20]]
+    boxes = [(image, box) for image in range(20) for box in range(image % 4)]
+    said = {"images": [{"id": 100 + image, "file_name": name} for image, name in enumerate(names)], "categories": [{"id": 1}],
+            "annotations": [{"id": number, "image_id": 100 + image, "category_id": 1, "bbox": [image, box, 5, 5], "iscrowd": 0,
+                             "area": 25, "caption": f"{image}, {box}"} for number, (image, box) in enumerate(boxes, 1)]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "instances.json")
+        with open(path, "w") as file:
+            json.dump(said, file)
+        return kind(TRAIN, path, transform=transform, **more)
+
+
+def pairs_of(samples):
+    """A collate_fn of torchvision's detection programs."""
+    return tuple(zip(*samples))
+
+
+def test_pictures_of_coco_with_their_annotations():
+    for kind in (CocoDetection, CocoCaptions):
+        dataset = annotated(kind)
+        dataset.ids = [one for one in dataset.ids if dataset.coco.getAnnIds(one)]  # as detection programs do
+        for given, rows in ((dataset, range(15)), (Subset(dataset, [9, 3, 3, 14]), [9, 3, 3, 14])):
+            assert type(_torch_datasets.recognise(given).source) is penstock.FileList
+            with penstock.DataLoader(given, 4, collate_fn=pairs_of) as loader:
+                got = [pair for batch in loader for pair in zip(*batch)]
+            assert len(got) == len(rows)
+            for (picture, target), row in zip(got, rows):
+                wanted, annotations = dataset[row]
+                assert same_pixels(picture, wanted) and target == annotations and len(target) > 0
+        with penstock.DataLoader(dataset, 4, shuffle=True, collate_fn=pairs_of) as loader:
+            for batch in loader:
+                assert list(batch[1]) == [dataset[index][1] for index in batch.indices.tolist()]
+    dataset = annotated(CocoCaptions)
+    dataset.ids = dataset.ids[1::4]  # of one caption each, which torch's default_collate takes
+    with penstock.DataLoader(dataset, 2) as loader:
+        theirs = list(torch.utils.data.DataLoader(dataset, 2))
+        assert [targets for _, targets in loader] == [targets for _, targets in theirs]
+
+
+def test_coco_that_python_has_to_read():
+    for dataset in (annotated(CocoDetection, target_transform=len), ConcatDataset([annotated(CocoDetection)] * 2)):
+        assert _torch_datasets.recognise(dataset).why
+    own_step = annotated(CocoDetection, V.Compose([*STEPS.transforms, lambda picture: picture * 2]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = penstock.DataLoader(own_step, 4, collate_fn=pairs_of)
+    with loader:
+        pictures, targets = next(iter(loader))
+    assert targets == tuple(own_step[row][1] for row in range(4)) and torch.equal(pictures[3], own_step[3][0])
 
 
 def test_a_programs_sampler_counts_in_the_subset():

@@ -13,7 +13,7 @@
 
 from . import errors, transforms
 from ._transform_notes import describe_transforms
-from .batch import DictBatch, TupleBatch
+from .batch import DictBatch, ListBatch, TupleBatch
 from .data_loader import DataLoader
 from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PackedDataset, PairedFolders, Parquet,
                        TFRecord, WebDataset)
@@ -29,7 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
-    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset", "PairedFolders", "Parquet",
+    "DistributedSampler", "Error", "FileList", "ImageFolder", "ListBatch", "MDS", "MNIST", "PackedDataset", "PairedFolders", "Parquet",
     "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
     "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "describe_transforms", "errors",
     "load_state", "plan", "save_state", "show", "simulate", "transforms", "wrap",

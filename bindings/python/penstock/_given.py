@@ -30,6 +30,7 @@ class Given(NamedTuple):
     rows: Optional[Sequence[int]] = None  # of the data set that the job names; None: all
     kept: tuple = ()              # what has to live as long as the loader
     notes: Sequence[Any] = ()     # of describe_transforms
+    target: Optional[Callable[[int], Any]] = None  # of a sample, where it is no label that loaders read
 
 
 class Asked(NamedTuple):
@@ -108,7 +109,7 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
 def _read_partly(dataset: Any, found: Any, transform: Any, translated: Any, asked: Asked) -> Given:
     """One that penstock knows, with a transform that it knows in part: the first steps, or none."""
     from . import _prefix, _transform_notes
-    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest)
+    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest) if found.target is None else None
     if begun is not None:
         notes = _transform_notes.begun_in_python(translated.notes)
         return _read_python(begun, None, translated.why, asked, notes, found.rows, found.kept)
@@ -155,7 +156,7 @@ def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
     if found.side:  # changes nothing, and says the size of what would depend on the picture
         steps = [{"CenterCrop": {"size": found.side}}, *steps]
-    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=translated.notes)
+    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=translated.notes)._replace(target=found.target)
 
 
 def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),

@@ -5,7 +5,8 @@
     found.why                                      # or: why Python has to read it
 
 Recognised are objects of exactly these types: ImageFolder, DatasetFolder with torchvision's own loader, CIFAR10, CIFAR100,
-MNIST and its kin, timm's ImageDataset over class folders, and Subset (random_split makes it) and ConcatDataset of those. A
+MNIST and its kin, CocoDetection and CocoCaptions, timm's ImageDataset over class folders, and Subset (random_split makes it) and
+ConcatDataset of those. A
 program may have changed such an object's lists, so what it holds is compared with what penstock finds, label by label and name
 by name or pixel by pixel; where that differs, and for every subclass, `target_transform` or loader of the program's own, Python
 reads the data set as it is.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from . import datasets
 from ._memory_file import MemoryFile
@@ -29,6 +30,7 @@ class Recognised(NamedTuple):
     why: str = ""                         # not recognised: one sentence
     kept: tuple = ()                      # what has to live as long as `source` is read
     side: int = 0                         # width and height of all pictures; 0: of several sizes
+    target: Optional[Callable[[int], Any]] = None  # what stands beside the picture of a sample of `source`; None: its label
 
     def subset(self, rows: Sequence[int]) -> "Recognised":
         known = self.rows
@@ -148,6 +150,16 @@ def _mnist(dataset: Any) -> Recognised:
     return _pixels(dataset, datasets.MNIST(dataset.raw_folder, train=dataset.train))
 
 
+def _coco(dataset: Any) -> Recognised:
+    """Loaders read the pictures; annotations are in this process's memory, and are put beside them here."""
+    found = _transform_of(dataset)
+    if found.why:
+        return found
+    ids = list(dataset.ids)
+    found = _listed(found, [(os.path.join(dataset.root, dataset.coco.loadImgs(one)[0]["file_name"]), 0) for one in ids])
+    return found if found.why else found._replace(target=lambda index: dataset._load_target(ids[index]))
+
+
 def _timms(dataset: Any) -> Recognised:
     """timm's ImageDataset over class folders. timm skips files that it cannot read; here they are errors."""
     found = _transform_of(dataset)
@@ -176,6 +188,8 @@ def _concatenated(dataset: Any) -> Recognised:
         return _refused("the parts of ConcatDataset have different transforms")
     samples: list = []
     for part in parts:
+        if part.target is not None:
+            return _refused("ConcatDataset holds pictures with annotations")
         if not isinstance(part.source, (datasets.ImageFolder, datasets.FileList)):
             return _refused(f"ConcatDataset holds {type(part.source).__name__}, whose pictures are no files")
         these = part.source.samples
@@ -192,6 +206,8 @@ _KINDS = {
     "torchvision.datasets.mnist.MNIST": _mnist,
     "torchvision.datasets.mnist.FashionMNIST": _mnist,
     "torchvision.datasets.mnist.KMNIST": _mnist,
+    "torchvision.datasets.coco.CocoDetection": _coco,
+    "torchvision.datasets.coco.CocoCaptions": _coco,
     "torch.utils.data.dataset.Subset": _subset,
     "torch.utils.data.dataset.ConcatDataset": _concatenated,
 }

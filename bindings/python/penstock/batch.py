@@ -1,4 +1,4 @@
-"""What a DataLoader gives: a tuple `(images, labels)` or a dict, of torch tensors or NumPy arrays.
+"""What a DataLoader gives: a list `[images, labels]`, as from torch's, or a dict, of torch tensors or NumPy arrays.
 
 Both own the batch's memory by reference count, and so does every tensor in them: what the program keeps stays valid and
 unchanged for as long as it keeps it, also after the loader is gone. Fields of text or bytes are lists of str or bytes,
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-__all__ = ["TupleBatch", "DictBatch"]
+__all__ = ["ListBatch", "TupleBatch", "DictBatch"]
 
 
 class _Described:
@@ -84,10 +84,17 @@ def _same(array):
     return array
 
 
-class TupleBatch(tuple, _Described):
+class ListBatch(list, _Described):
     """`images, labels = batch`, and further fields after them."""
 
     def __reduce__(self):  # pickle and copy: the elements alone
+        return ListBatch, (list(self),)
+
+
+class TupleBatch(tuple, _Described):
+    """Of a `collate_fn` that returns a tuple."""
+
+    def __reduce__(self):
         return TupleBatch, (tuple(self),)
 
 

@@ -26,7 +26,7 @@ from . import _given, _here, _job, _penstock, _torch_datasets, _torch_words, _wo
 from ._place import of_distributed, place
 from ._program_order import ProgramOrder, send_epoch
 from ._tensors import made_as
-from .batch import DictBatch, Facts, TupleBatch
+from .batch import DictBatch, Facts, ListBatch, TupleBatch
 from .errors import ConfigError, DatasetError, UsageError
 
 __all__ = ["DataLoader"]
@@ -70,11 +70,11 @@ class DataLoader:
     dataset
         A job file's path; or a job as a dict; or a data set, with `transform` and the keywords below saying the rest:
         `penstock.ImageFolder(root)`, one of torchvision's or torch's, or an object of your own with `__len__` and `__getitem__`.
-        torchvision's ImageFolder, DatasetFolder, CIFAR10, CIFAR100, MNIST and its kin, Subset and ConcatDataset of them are read
-        by the loaders themselves, with their own `transform` where every step of it can be translated
-        (`penstock.describe_transforms` says which). Any other data set runs in Python: with a `transform` it gives pictures for
-        it (what it may return: `penstock._worker`), without one its samples are taken as they are, tensors, numbers, texts,
-        tuples and dicts of them, as torch's DataLoader takes them. An IterableDataset is refused.
+        torchvision's ImageFolder, DatasetFolder, CIFAR10, CIFAR100, MNIST and its kin, the pictures of CocoDetection and
+        CocoCaptions, Subset and ConcatDataset of them are read by the loaders themselves, with their own `transform` where every
+        step of it can be translated (`penstock.describe_transforms` says which). Any other data set runs in Python: with a
+        `transform` it gives pictures for it (what it may return: `penstock._worker`), without one its samples are taken as they
+        are, tensors, numbers, texts, tuples and dicts of them, as torch's DataLoader takes them. An IterableDataset is refused.
     batch_size
         Samples of a batch; 1 for a data set, for a job what the job says. None with a data set, torch's way of asking for samples
         without batches, is refused.
@@ -131,7 +131,7 @@ class DataLoader:
     output
         "torch" (default where torch is installed) or "numpy".
     batch
-        "tuple": `images, labels = batch`, and a dataset's further fields after them; "dict": `batch["image"]`,
+        "list": `images, labels = batch`, and a dataset's further fields after them; "dict": `batch["image"]`,
         `batch["label"]`. A text field is a list of str, a bytes field a list of bytes, as torch's default_collate has it.
     keys
         New names of fields for batch="dict", as in {"image": "pixel_values", "label": "labels"}.
@@ -182,7 +182,7 @@ class DataLoader:
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
                  split: Optional[str] = None, tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
                  gpu_transform: Any = None, cpu_fraction: Union[None, float, str] = None,
-                 seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
+                 seed: Optional[int] = None, output: Optional[str] = None, batch: str = "list",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  attach: Optional[bool] = None, copy: bool = False, device: Any = None,
                  num_replicas: Union[None, int, str] = None, rank: Optional[int] = None,
@@ -208,8 +208,8 @@ class DataLoader:
                  "mode": mode, "cpu_fraction": cpu_fraction}
         self._output = output
         self._tensors = made_as(output, copy, pin_memory, device)
-        if batch not in ("tuple", "dict"):
-            raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
+        if batch not in ("list", "dict"):
+            raise UsageError(f"batch={batch!r}", 'say "list" or "dict"')
         if keys is not None and batch != "dict":
             raise UsageError("keys are for batch=\"dict\"")
         renamed = [*keys, *keys.values()] if isinstance(keys, Mapping) else [None]
@@ -566,35 +566,52 @@ class DataLoader:
         return self._batch_of(values, facts, None if isinstance(facts, Facts) else tensors.one)
 
     def _batch_of(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
-        if self._given.layout is not None or self.collate_fn is not None:
+        if self._given.layout is not None or self._given.target is not None or self.collate_fn is not None:
             return self._collated(values, facts, one)
         if self._as_dict:
             named = zip((self._keys.get(name, name) for name in self._names), values)
             return DictBatch(named)._describe(facts, one)
-        return TupleBatch(values)._describe(facts, one)
+        return ListBatch(values)._describe(facts, one)
 
     def _collated(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
         """What collate_fn makes of the samples; without one, what torch's default_collate would make of them."""
         layout = self._given.layout
         fields = dict(zip(self._names, values))
-        if self.collate_fn is None:
+        if layout is not None and self.collate_fn is None:
             batch = layout.batch(fields)
         else:
             samples = layout.samples(fields) if layout is not None else \
-                [dict(zip((self._keys.get(name, name) for name in self._names), row)) if self._as_dict else row
-                 for row in zip(*(_rows_of(value) for value in values))]
+                self._read_samples(values, facts.indices if one is None else one(facts.indices))
             with _here.generators_kept():
                 _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
-                batch = self.collate_fn(samples)
-        if type(batch) in (tuple, list):
+                batch = (self.collate_fn or _default_collate)(samples)
+        if type(batch) is list:
+            return ListBatch(batch)._describe(facts, one)
+        if type(batch) is tuple:
             return TupleBatch(batch)._describe(facts, one)
         if type(batch) is dict:
             return DictBatch((self._keys.get(name, name), value) for name, value in batch.items())._describe(facts, one)
         return batch
 
+    def _read_samples(self, values: list, indices: Any) -> list:
+        """The samples of a batch whose pictures loaders read, as the data set would return them."""
+        columns = [_rows_of(value) for value in values]
+        if self._given.target is not None:
+            columns[1] = [self._given.target(index) if index >= 0 else None for index in indices.tolist()]
+        rows = zip(*columns)
+        if self._as_dict:
+            names = [self._keys.get(name, name) for name in self._names]
+            return [dict(zip(names, row)) for row in rows]
+        return list(rows)
+
 
 def _copy_of(array: Any) -> Any:
     return array.clone() if hasattr(array, "clone") else array.copy(order="K")
+
+
+def _default_collate(samples: list) -> Any:
+    from torch.utils.data import default_collate
+    return default_collate(samples)
 
 
 def _rows_of(column: Any) -> Sequence[Any]:

@@ -24,7 +24,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 from . import _job, _penstock
 from ._program_order import send_epoch
 from ._tensors import has_torch
-from .batch import TupleBatch
+from .batch import ListBatch
 from .errors import DatasetError, UsageError
 from .preprocessor import Preprocessor
 
@@ -315,7 +315,7 @@ class _WrappedIteration:
         pending = owner.preprocessor._submit(images, indices, self._epoch, occurrences)
         return _Begun(pending, indices, occurrences, labels, rest)
 
-    def _finish(self, begun: _Begun, images: Any, reasons: list) -> TupleBatch:
+    def _finish(self, begun: _Begun, images: Any, reasons: list) -> ListBatch:
         owner = self._owner
         indices, labels = list(begun.indices), begun.labels
         valid, substituted = [1] * len(indices), [0] * len(indices)
@@ -333,7 +333,7 @@ class _WrappedIteration:
         convert = _like(images, owner.preprocessor.pins)
         facts = _Facts(convert(indices, "int64"), convert(valid, "uint8"), convert(substituted, "uint8"), sum(valid),
                        self._epoch, self._step, owner.preprocessor.arithmetic)
-        return TupleBatch([images, convert(labels, None),
+        return ListBatch([images, convert(labels, None),
                            *(convert(column, None) for column in begun.rest)])._describe(facts)
 
     def _check_bad(self, begun: _Begun, bad: list, reasons: list) -> None:
