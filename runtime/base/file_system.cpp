@@ -9,10 +9,14 @@
 #include <cstring>
 #include <memory>
 
+#include "runtime/base/kept_file.h"
 #include "runtime/base/memory.h"
 
 namespace penstock {
 namespace {
+
+// Programs of one job make their loaders at about the same time.
+constexpr int64_t kWaitForKeptUs = 10'000'000;
 
 // What the process or the machine has no more of, whatever the path.
 std::string remedy_of_shortage(int code) {
@@ -77,10 +81,21 @@ bool read_fully(int fd, uint64_t offset, std::span<std::byte> into, const std::s
 
 UniqueFd open_regular(const std::string& path, struct stat& status) {
   // O_NONBLOCK matters only for what is not a regular file: opening a pipe would wait for a writer.
-  UniqueFd fd = open_retrying("open", path, O_RDONLY | O_NONBLOCK);
+  UniqueFd fd =
+      is_kept_file(path) ? open_kept_file(path, kWaitForKeptUs) : open_retrying("open", path, O_RDONLY | O_NONBLOCK);
   if (::fstat(fd.get(), &status) != 0) fail("examine", path, errno);
   if (!S_ISREG(status.st_mode)) throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
   return fd;
+}
+
+struct stat status_of(const std::string& path) {
+  struct stat status {};
+  if (is_kept_file(path)) {
+    open_regular(path, status);
+  } else if (::stat(path.c_str(), &status) != 0) {
+    fail("examine", path, errno);
+  }
+  return status;
 }
 
 class PosixFileReader final : public FileReader {
@@ -135,11 +150,7 @@ class PosixFileSystem final : public FileSystem {
                                              modified_of(status), path);
   }
 
-  int64_t file_size(const std::string& path) override {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) fail("examine", path, errno);
-    return static_cast<int64_t>(status.st_size);
-  }
+  int64_t file_size(const std::string& path) override { return static_cast<int64_t>(status_of(path).st_size); }
 
   Directory list_directory(const std::string& path) override {
     UniqueFd fd = open_retrying("open folder", path, O_RDONLY | O_DIRECTORY);
@@ -176,8 +187,7 @@ class PosixFileSystem final : public FileSystem {
 }  // namespace
 
 FileFacts FileSystem::examine(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) fail("examine", path, errno);
+  const struct stat status = status_of(path);
   return {static_cast<uint64_t>(status.st_size), modified_of(status)};
 }
 

@@ -38,7 +38,8 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
   name_ = hello.at("name").get<std::string>();
   classes_ = hello.at("classes").get<std::vector<std::string>>();
   if (size_ <= 0) {
-    throw Error(ErrorKind::dataset, "the dataset " + dataset.title() + " is empty", "its __len__ must be at least 1");
+    throw Error(ErrorKind::dataset, (dataset.pickle.empty() ? "the dataset " : "") + dataset.title() + " is empty",
+                "its __len__ must be at least 1");
   }
   for (const nlohmann::json& entry : hello.at("fields")) {
     FieldSpec field;

@@ -14,7 +14,8 @@ std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, co
   const DatasetSpec& dataset = split.split.dataset;
   const std::vector<std::string> functions = variants.functions();
   if (!dataset.is_python() && functions.empty()) return nullptr;
-  const std::string title = dataset.is_python() ? "the dataset " + dataset.title() + " of split '" + split.name + "'"
+  const std::string title = dataset.is_python() ? (dataset.pickle.empty() ? "the dataset " : "") + dataset.title() +
+                                                      " of split '" + split.name + "'"
                                                 : "the Python transforms of split '" + split.name + "'";
   return std::make_shared<PythonWorkers>(python, python_config(dataset, functions), title);
 }

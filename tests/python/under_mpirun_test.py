@@ -1,10 +1,13 @@
-"""A Python program under `mpirun … penstock run`: the same stream as embedded, its stats, and its state."""
+"""A Python program under `mpirun … penstock run`: the same stream as embedded, its stats, its state, and torch's data sets."""
 
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+
+import torch
 
 import penstock
 from jobs import FULL, run_job, run_tests, write_job
@@ -78,6 +81,72 @@ def test_the_same_stream_with_one_to_three_loaders():
                 part[key] for key in ("order_hash", "pixel_hash", "images", "batches")]
             assert "training program" in stats["bottleneck"] and "%" in stats["bottleneck"], stats["bottleneck"]
             os.remove(os.path.join(folder, str(rank)))
+
+_OWN_DATA = """
+import os, sys, warnings
+import torch
+from torch.utils.data import Dataset, Subset
+from torchvision import transforms as V
+from torchvision.datasets import ImageFolder
+import penstock
+
+STEPS = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor()])
+
+
+class Own(Dataset):
+    \"\"\"Too large for a job's text; torch's pickle of its tensors differs from one process to the next.\"\"\"
+
+    def __init__(self, root):
+        self.inner = ImageFolder(root, STEPS)
+        self.weights = torch.rand(200_000, generator=torch.Generator().manual_seed(1))
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, index):
+        picture, label = self.inner[index]
+        return picture, label, self.weights[index]
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    root, out, *replica = sys.argv[1:]
+    place = {"num_replicas": 2, "rank": int(replica[0])} if replica else {}
+    kinds = {"subset": lambda: Subset(ImageFolder(root, STEPS), range(60, 0, -2)), "own": lambda: Own(root)}
+    said = {}
+    for kind, make in kinds.items():
+        with penstock.DataLoader(make(), 4, shuffle=True, num_workers=1, split=kind, **place) as loader:
+            said[kind] = [[batch.indices.tolist(), *batch] for batch in loader]
+    torch.save(said, os.path.join(out, replica[0] if replica else os.environ["RANK"]))
+"""
+
+
+def test_data_sets_that_each_trainer_gives():
+    """Lists and pickles that do not fit in a job's text stay in the programs' memory, and loaders of the node find them there. Nobody
+    named a seed, and torch's own differ between processes: what ranks share is shuffled alike."""
+    folder = tempfile.mkdtemp(dir=WORK)
+    root = os.path.join(PHOTOS, "train")
+    job = write_job(folder, PHOTOS, trainers=2)
+    program = os.path.join(folder, "program.py")
+    with open(program, "w") as file:
+        file.write(_OWN_DATA)
+    alone, together = os.path.join(folder, "alone"), os.path.join(folder, "together")
+    for place in (alone, together):
+        os.mkdir(place)
+    replicas = [subprocess.Popen([sys.executable, program, root, alone, rank]) for rank in "01"]
+    assert [one.wait(90) for one in replicas] == [0, 0]
+    with no_leftovers(wait_s=8) as env:
+        result = run_job(job, ranks=4, program=[sys.executable, program, root, together], env=env, timeout=90)
+    assert result.code == 0, result.log
+    seen = {"subset": [], "own": []}
+    for rank in "01":
+        one, other = (torch.load(os.path.join(place, rank)) for place in (alone, together))
+        for kind in seen:
+            assert len(one[kind]) == len(other[kind]) > 3
+            for (indices, *batch), (indices_too, *batch_too) in zip(one[kind], other[kind]):
+                assert indices == indices_too and all(torch.equal(*pair) for pair in zip(batch, batch_too)), (kind, rank)
+                seen[kind] += indices
+    assert sorted(seen["subset"]) == list(range(2, 62, 2)) and sorted(seen["own"]) == list(range(80)), seen
 
 
 run_tests(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 
 
@@ -18,15 +19,16 @@ def _memory(name: str) -> int:
 
 
 class MemoryFile:
-    """`data` under a path, which threads of this process and its child processes can open (memfd_create(2)).
+    """`data` under a `path` that its contents decide, which every process of this user on this node can open
+    (runtime/base/kept_file.h; memfd_create(2)): equal programs of a job, on several nodes, say the same of equal data.
 
     There is nothing to delete: the memory goes with this object, and at the latest with the process, however that ends.
-    Processes of other users and of other nodes cannot open it.
     """
 
     def __init__(self, name: str, data: bytes) -> None:
-        self._fd = _memory(name)
-        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+        self.name = f"{name}-{hashlib.blake2b(data, digest_size=16).hexdigest()}"
+        self.path = f"/memfd:{self.name}"
+        self._fd = _memory(self.name)
         view = memoryview(data)
         try:
             while view:

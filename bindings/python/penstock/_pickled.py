@@ -87,13 +87,28 @@ def copy_of(obj):
 
 def _in_memory(data, kept):
     """What stands in the place of a large pickle: the name of its contents, under which workers find it (_worker.py)."""
-    import hashlib
-
     from ._memory_file import MemoryFile
     from ._worker import IN_MEMORY
-    name = "penstock-" + hashlib.blake2b(data, digest_size=16).hexdigest()
-    kept.append(MemoryFile(name, data))
-    return IN_MEMORY + name
+    kept.append(MemoryFile("penstock", data))
+    return IN_MEMORY + kept[-1].name
+
+
+def tensor_of(dtype, shape, data):
+    """A torch tensor of these bytes."""
+    import torch
+    flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    return flat.view(getattr(torch, dtype)).reshape(shape)
+
+
+def _reduced(one):
+    """A plain tensor as its numbers: torch's own pickle has addresses in it, which differ from one process to the next, and of
+    a view the whole storage."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(one) is not torch.Tensor or one.device.type != "cpu" or one.layout != torch.strided or \
+            one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg():
+        return NotImplemented
+    data = one.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return tensor_of, (str(one.dtype).rpartition(".")[2], tuple(one.shape), data)
 
 
 def _dumps(obj):
@@ -104,7 +119,7 @@ def _dumps(obj):
     except ImportError:
         cloudpickle = None
     try:
-        return (cloudpickle.dumps(obj), None) if cloudpickle else _with_name(obj)
+        return (_by_value(obj, cloudpickle), None) if cloudpickle else _with_name(obj)
     except UnpicklableDataset:
         raise
     except Exception as error:
@@ -114,6 +129,19 @@ def _dumps(obj):
             "Open files, connections and locks in the first __getitem__ instead of __init__; "
             + ("" if cloudpickle else "lambdas and local classes need cloudpickle (pip install cloudpickle); ")
             + "or name a factory (dataset={'python': 'module:function'})") from error
+
+
+def _by_value(obj, cloudpickle):
+    import io
+
+    class Reducing(cloudpickle.Pickler):
+        def reducer_override(self, one):
+            reduced = _reduced(one)
+            return super().reducer_override(one) if reduced is NotImplemented else reduced
+
+    file = io.BytesIO()
+    Reducing(file).dump(obj)
+    return file.getvalue()
 
 
 def _with_name(obj):
@@ -133,7 +161,7 @@ def _with_name(obj):
                         "move that into a module")
                 if one.__module__ == "__main__":
                     found.append(one.__qualname__)
-            return NotImplemented
+            return _reduced(one)
 
     file = io.BytesIO()
     Noticing(file).dump(obj)

@@ -104,10 +104,12 @@ def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
         return order._replace(seed=generator.initial_seed() % _SEEDS)
     if order.seed is None and torchs and "torch" in sys.modules:
         torch = sys.modules["torch"]
-        # As torch's own loaders, two that shuffle draw different orders. Trainers of one job, and replicas, have to agree, and
-        # may have drawn differently.
-        drawn = order.shuffle and order.num_replicas is None and not os.environ.get("PENSTOCK_RECEIVER")
-        seed = int(torch.empty((), dtype=torch.int64).random_().item()) if drawn else torch.initial_seed()
+        # Replicas and trainers of one job have to agree, and torch's generator begins in each process with another number where
+        # nobody seeds it: theirs is DistributedSampler's. As torch's own loaders, two others that shuffle draw different orders.
+        if order.num_replicas is not None or os.environ.get("PENSTOCK_RECEIVER"):
+            seed = 0
+        else:
+            seed = int(torch.empty((), dtype=torch.int64).random_().item()) if order.shuffle else torch.initial_seed()
         return order._replace(seed=seed % _SEEDS, seed_is_torchs=True)
     return order
 

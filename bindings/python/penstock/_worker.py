@@ -45,6 +45,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 import zlib
 
@@ -62,6 +63,7 @@ VARYING = ("text", "bytes")
 HERE = "here:"                      # in the place of a pickle: before the name of a data set of this process (_here.py),
 OWN = "own:"                        # before a pickle of _own_samples.py, which no state is compared by,
 IN_MEMORY = "memory:"               # before the name of what the program keeps (_memory_file.py)
+WAIT_FOR_KEPT_S = 10
 IN_SHARED_MEMORY = 0x80             # of a status: the body lies there
 SHARE_FROM = 64 << 10               # bytes
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2  # of fcntl.h
@@ -96,9 +98,29 @@ def close_others(keep):
 
 
 def kept_by(program, name):
-    """Bytes that the process `program` keeps in memory under that name (_memory_file.py)."""
-    folder = f"/proc/{program}/fd"
-    for one in os.listdir(folder):
+    """Bytes that the process `program`, or another of this user on this node, keeps in memory under that name
+    (_memory_file.py). Programs of one job make their loaders at about the same time."""
+    until = time.monotonic() + WAIT_FOR_KEPT_S
+    while True:
+        for process in (program, *(one for one in os.listdir("/proc") if one.isdigit())):
+            data = _kept_in(process, name)
+            if data is not None:
+                return data
+        if time.monotonic() > until:
+            break
+        time.sleep(0.02)
+    raise Refused("the program that made the data set keeps it in its memory, because it is large, and no such program runs on "
+                  "this node, in this container: name a factory that workers call, "
+                  "dataset={'python': 'module:function', 'args': {...}}")
+
+
+def _kept_in(process, name):
+    folder = f"/proc/{process}/fd"
+    try:
+        numbers = os.listdir(folder)
+    except OSError:
+        return None  # it has ended, or is another user's
+    for one in numbers:
         path = os.path.join(folder, one)
         try:
             if os.readlink(path).partition(" ")[0] == f"/memfd:{name}":
@@ -106,8 +128,7 @@ def kept_by(program, name):
                     return file.read()
         except OSError:
             continue  # closed meanwhile
-    raise Refused("the program that made the data set keeps it in its memory, because it is large, and this loader is no child "
-                  "of that program: name a factory that workers call, dataset={'python': 'module:function', 'args': {...}}")
+    return None
 
 
 def resolve(name):
