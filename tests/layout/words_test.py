@@ -57,6 +57,9 @@ PHRASES = [
     (r"\bat the door\b|\bgreeted\b", "connected, handshake done"),
     (r"\bWhoever makes a batch, it never changes\b|\bWho opens a split once more\b", "plain sentences"),
 ]
+# Looked for first, because few lines have any of them.
+SOME_PART = re.compile("|".join(PARTS), re.I)
+SOME_PHRASE = re.compile("|".join(f"(?:{pattern})" for pattern, _ in PHRASES))
 TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -68,12 +71,12 @@ def excepted(word, base, line):
 def complaints_of(base, line):
     """[(old word, what to say)] of one line of the file `base`."""
     found = []
-    for token in TOKEN.findall(line):
+    for token in TOKEN.findall(line) if SOME_PART.search(line) else ():
         for part in PART.findall(token):
             word = part.lower()
             if word in PARTS and not excepted(word, base, line):
                 found.append((token, PARTS[word]))
-    for pattern, instead in PHRASES:
+    for pattern, instead in PHRASES if SOME_PHRASE.search(line) else ():
         for match in re.finditer(pattern, line):
             found.append((match.group(0), instead))
     return found

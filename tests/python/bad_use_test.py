@@ -84,7 +84,7 @@ def test_wrong_arguments():
     raises(penstock.UsageError, lambda: loader(JOB, split="train", output="numpy", pin_memory=True), "torch")
     for flag in ("copy", "pin_memory", "channels_last", "attach"):
         raises(penstock.UsageError, lambda: loader(JOB, split="train", **{flag: "no"}), f"{flag}='no'", "True or False")
-    raises(penstock.UsageError, lambda: loader(JOB, split="train", batch="list"), "list", "dict")
+    raises(penstock.UsageError, lambda: loader(JOB, split="train", batch="tuple"), "list", "dict")
     raises(penstock.UsageError, lambda: loader(JOB, split="train", keys={"image": "x"}), "dict")
     raises(penstock.UsageError, lambda: loader(JOB, split="train", batch="dict", keys={"images": "x"}), "'images'", "'image'")
     raises(penstock.UsageError, lambda: loader(JOB, split="train", batch="dict", keys={"image": "label"}), "same name")

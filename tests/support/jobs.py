@@ -13,6 +13,7 @@ ranks=0 runs the whole job in one process, without mpirun. Data is made once per
 import fcntl
 import json
 import os
+import resource
 import shutil
 import sys
 
@@ -128,6 +129,19 @@ def run_job(job, ranks=0, options=(), overrides=(), program=(), mca=(), env=None
     return Result(leftovers.run(run_words(job, ranks, options, overrides, program, mca), timeout, env=env, **kwargs))
 
 
+def left_to_full(stays):
+    """Marks a test that `tests/run.sh` leaves to `--full`; `stays` says what checks the same without it. tests/README.md lists them."""
+    def mark(test):
+        test.stays = stays
+        return test
+    return mark
+
+
+def _cpu_s():
+    """Of this process and the children that it has waited for."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
 def run_tests(module_globals):
     """Runs every test_* function of a script, or those named on its command line. One that stands says where, now and then."""
     import faulthandler
@@ -139,8 +153,11 @@ def run_tests(module_globals):
     for name, test in tests:
         if chosen and name not in chosen:
             continue
-        start = time.monotonic()
+        if not (FULL or chosen) and hasattr(test, "stays"):
+            print(f"left to --full: {name}")
+            continue
+        start, cpu_start = time.monotonic(), _cpu_s()
         faulthandler.dump_traceback_later(60, repeat=True)
         test()
         faulthandler.cancel_dump_traceback_later()
-        print(f"ok {name} {time.monotonic() - start:.1f} s", flush=True)
+        print(f"ok {name} {time.monotonic() - start:.1f} s, {_cpu_s() - cpu_start:.1f} s of CPU time", flush=True)
