@@ -1,9 +1,10 @@
-"""The table "torch's argument, here" of FROM_TORCH.md, from the signatures and the docstring of penstock.DataLoader.
+"""Writes the table "torch's argument, here" of FROM_TORCH.md, from the signatures and the docstring of penstock.DataLoader.
 
     PYTHONPATH=build/release/python python3 -P bindings/python/torch_table.py
 """
 
 import inspect
+import os
 import re
 import textwrap
 
@@ -38,4 +39,8 @@ def table():
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "FROM_TORCH.md")
+    with open(path) as file:
+        before, begin, rest = file.read().partition("<!-- table -->\n")
+    with open(path, "w") as file:
+        file.write(before + begin + table() + "".join(rest.partition("<!-- end of table -->")[1:]))
