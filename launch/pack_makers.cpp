@@ -12,7 +12,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kWindow = 256;  // samples ahead of the one that is taken next
-constexpr auto kAskEvery = std::chrono::milliseconds(200);
+constexpr auto kLookAgainEvery = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void PackMakers::stop() {
 std::optional<PackedSample> PackMakers::take() {
   const MutexLock lock(mutex_);
   std::optional<PackedSample>& slot = slots_[static_cast<size_t>(written_ % kWindow)];
-  if (!slot && !error_) (void)changed_.wait_for(mutex_, kAskEvery);
+  if (!slot && !error_) (void)changed_.wait_for(mutex_, kLookAgainEvery);
   if (error_) std::rethrow_exception(error_);
   if (!slot) return {};
   std::optional<PackedSample> out = std::exchange(slot, std::nullopt);
@@ -68,7 +68,7 @@ int64_t PackMakers::claim() {
     if (stop_ || error_ || next_ >= input_.size()) return -1;
     // The one that is written next is always claimed already, so waiting for it to go ends.
     if (next_ == written_ || (next_ - written_ < kWindow && held_ < kMostHeldBytes)) return next_++;
-    (void)changed_.wait_for(mutex_, kAskEvery);
+    (void)changed_.wait_for(mutex_, kLookAgainEvery);
   }
 }
 

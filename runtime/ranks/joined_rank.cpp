@@ -27,9 +27,9 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::milliseconds kAskEvery{50};    // how often while_waiting is called
-constexpr std::chrono::milliseconds kLastWords{300};  // trainer 0's goodbye, on its way to the others
-constexpr std::chrono::seconds kGoodbyeLimit{3};      // of a rank that goes without leave()
+constexpr std::chrono::milliseconds kAskWhileWaitingEvery{50};  // how often while_waiting is called
+constexpr std::chrono::milliseconds kLastWords{300};            // trainer 0's goodbye, on its way to the others
+constexpr std::chrono::seconds kGoodbyeLimit{3};                // of a rank that goes without leave()
 
 MpiOptions mpi_options(const Job& job, int communicator, std::function<void()> before_finalize) {
   MpiOptions options;
@@ -244,7 +244,7 @@ class JoinedRank::Impl {
     for (;;) {
       {
         MutexLock lock(mutex_);
-        if (!worked_) changed_.wait_for(mutex_, kAskEvery);
+        if (!worked_) changed_.wait_for(mutex_, kAskWhileWaitingEvery);
         if (worked_) return true;
       }
       if (limit.count() > 0 && clock.now() > deadline) return false;

@@ -30,8 +30,9 @@
 namespace penstock {
 namespace {
 
-constexpr int kMostThreads = 1024;                  // as of loader.threads
-constexpr std::chrono::milliseconds kAskEvery{50};  // how often a waiting caller is asked whether it still wants to
+constexpr int kMostThreads = 1024;  // as of loader.threads
+constexpr std::chrono::milliseconds kAskCallerEvery{
+    50};  // how often a waiting caller is asked whether it still wants to
 
 // Memory of batches, kept when a batch is dropped: the next one of the same size costs no page faults.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
@@ -213,7 +214,7 @@ class PreprocessorImpl {
     for (;;) {
       {
         MutexLock lock(mutex_);
-        if (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);
+        if (request.unfinished > 0) done_.wait_for(mutex_, kAskCallerEvery);
         if (request.unfinished == 0) break;
         if (clock.now() > deadline) {
           throw Error(ErrorKind::runtime,
@@ -240,7 +241,7 @@ class PreprocessorImpl {
     request.unfinished -= request.images.size() - request.next;
     request.next = request.images.size();
     std::erase_if(queue_, [&](const auto& queued) { return queued.get() == &request; });
-    while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by one image for each thread
+    while (request.unfinished > 0) done_.wait_for(mutex_, kAskCallerEvery);  // bounded by one image for each thread
   }
 
   const ResolvedSplit& split() const noexcept { return split_; }
@@ -409,7 +410,7 @@ class PreprocessorImpl {
       at_gpus_.erase(request.number);
       request.unfinished = 0;
     }
-    while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by the request
+    while (request.unfinished > 0) done_.wait_for(mutex_, kAskCallerEvery);  // bounded by the request
   }
 
   // The collector's thread.

@@ -1,4 +1,4 @@
-"""Many ranks on one node: 80 of them, or 200 with PENSTOCK_FULL=1, of which eight train and run examples/consume. They all
+"""Many ranks on one node: 40 of them, or 200 with PENSTOCK_FULL=1, of which eight train and run examples/consume. They all
 start, within a bounded time and memory, and the stream is that of one process."""
 
 import json
@@ -12,7 +12,7 @@ from leftovers import MARK, marked_processes, no_leftovers
 
 skip_without_mpirun()
 CONSUME = os.path.join(os.environ["PENSTOCK_BUILD"], "consume")
-RANKS, TRAINERS = (200 if FULL else 80), 8
+RANKS, TRAINERS = (200 if FULL else 40), 8
 START_S = 60 if FULL else 180  # --full, alone: 200 ranks took 27 to 34 s on two cores, of which MPI_Init takes 20
 MEMORY_GB = 10
 work = tempfile.TemporaryDirectory(prefix="many_ranks_test-")

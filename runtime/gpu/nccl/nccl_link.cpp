@@ -11,7 +11,7 @@ namespace {
 constexpr std::chrono::microseconds kLook{100'000};     // for errors, while nothing is to be done
 constexpr std::chrono::microseconds kPollInterval{50};  // while a call is in progress
 
-GpuError failed(const std::string& why) {
+GpuError nccl_failed(const std::string& why) {
   return {GpuFault::failed, "a link between GPUs: " + why};
 }
 
@@ -20,7 +20,7 @@ GpuError failed(const std::string& why) {
 std::string nccl_link_id(const NcclLibrary& nccl) {
   ncclUniqueId id{};
   if (const ncclResult_t result = nccl.GetUniqueId(&id); result != ncclSuccess) {
-    throw failed(std::string("making its id: ") + nccl.GetErrorString(result));
+    throw nccl_failed(std::string("making its id: ") + nccl.GetErrorString(result));
   }
   return {id.internal, sizeof id.internal};
 }
@@ -30,7 +30,7 @@ NcclLink::NcclLink(const NcclLibrary& nccl, NcclCuda cuda, const std::string& id
     : nccl_(nccl), cuda_(std::move(cuda)), end_(end), timeouts_(timeouts) {
   ncclUniqueId unique{};
   if (id.size() != sizeof unique.internal) {
-    throw failed("an id of " + std::to_string(id.size()) + " bytes is none of NCCL's");
+    throw nccl_failed("an id of " + std::to_string(id.size()) + " bytes is none of NCCL's");
   }
   std::memcpy(unique.internal, id.data(), id.size());
   thread_ = std::thread([this, unique] { run(unique); });
@@ -58,7 +58,7 @@ void NcclLink::send(const std::byte* from, size_t bytes) {
 }
 
 void NcclLink::receive(std::byte* to, size_t bytes, GpuStream& stream) {
-  if (state() == LinkState::joining) throw failed("receiving: it has not joined yet");
+  if (state() == LinkState::joining) throw nccl_failed("receiving: it has not joined yet");
   cuda_.use();
   settle("receiving", timeouts_.move_ns, [&]() PENSTOCK_REQUIRES(mutex_) {
     return nccl_.Recv(to, bytes, ncclUint8, 0, comm_, cuda_.stream_of(stream));
@@ -145,7 +145,7 @@ void NcclLink::settle(const char* what, Nanoseconds timeout_ns, const Call& call
     if (const ncclResult_t asked = nccl_.CommGetAsyncError(comm_, &state); asked != ncclSuccess) state = asked;
   }
   if (state_ != LinkState::failed && state != ncclSuccess) fail(text_of(what, state));
-  if (state_ == LinkState::failed) throw failed(failure_);
+  if (state_ == LinkState::failed) throw nccl_failed(failure_);
 }
 
 // The communicator, and with it what CUDA streams were told.

@@ -23,7 +23,7 @@
 namespace penstock {
 namespace {
 
-GpuError failed(const std::string& why) {
+GpuError host_link_failed(const std::string& why) {
   return {GpuFault::failed, "a link between GPUs: " + why};
 }
 
@@ -34,13 +34,14 @@ class HostLink final : public GpuLink {
     UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (!socket || !stop_ || id.empty() || id.size() > sizeof address.sun_path - 1) throw failed("no socket for it");
+    if (!socket || !stop_ || id.empty() || id.size() > sizeof address.sun_path - 1)
+      throw host_link_failed("no socket for it");
     std::memcpy(address.sun_path + 1, id.data(), id.size());
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + id.size());
     const auto* const place = reinterpret_cast<const sockaddr*>(&address);
     if (end == LinkEnd::sender) {
       if (::bind(socket.get(), place, length) != 0 || ::listen(socket.get(), 1) != 0) {
-        throw failed(std::strerror(errno));
+        throw host_link_failed(std::strerror(errno));
       }
       thread_ = std::thread([this, listening = std::move(socket)]() mutable { run(std::move(listening)); });
       return;
@@ -74,7 +75,7 @@ class HostLink final : public GpuLink {
     changed_.notify_all();
   }
   void receive(std::byte* to, size_t bytes, GpuStream& stream) override {
-    if (state() == LinkState::failed) throw failed(failure());
+    if (state() == LinkState::failed) throw host_link_failed(failure());
     auto* const ours = dynamic_cast<HostStream*>(&stream);
     if (ours == nullptr) {
       throw Error(ErrorKind::usage, "a link between GPUs that are this CPU receives in their streams alone");
