@@ -310,14 +310,15 @@ std::optional<ClientFailed> Iterations::trouble_with(Iteration& iteration, const
                                                      const BatchBuffer& batch_buffer) const {
   std::string problem = batch_buffer.problem;
   std::string remedy = batch_buffer.remedy;
+  const bool by_program = split.resolved.split.dataset.is_python();
+  const std::string mend = by_program ? "mend the program's data set for such samples" : "repair or remove the files";
   if (problem.empty()) {
     problem = over_budget(iteration, split, batch_buffer);
     if (problem.empty()) return std::nullopt;
-    remedy = "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count";
+    remedy = mend + ", or raise bad_samples.max_fraction or bad_samples.max_count";
   } else if (remedy.empty()) {
-    remedy = split.resolved.on_error == OnError::substitute
-                 ? "repair or remove the files: nothing usable was found to stand in"
-                 : "repair or remove the file, or set on_error: substitute";
+    remedy = split.resolved.on_error == OnError::substitute ? mend + ": nothing usable was found to stand in"
+                                                            : mend + ", or set on_error: substitute";
   }
   return ClientFailed{static_cast<int32_t>(ErrorKind::dataset), problem, remedy, iteration.id};
 }

@@ -290,7 +290,8 @@ def test_conversions():
         assert translate(V.Compose(to + [V.RandomSolarize(0.5), crop])).steps[0]["RandomSolarize"]["threshold"] == 128
         assert "rounding decides" in translate(V.Compose(to + [V.RandomSolarize(51 / 255), crop])).why
         half = to + [V.Normalize([0.5], [0.5])]
-        assert "bytes are whole numbers" in translate(V.Compose(half + [V.RandomErasing(value=0)])).why
+        assert translate(V.Compose(half + [V.RandomErasing(value=0)])).steps[0]["RandomErasing"]["value"] == 128  # half a byte beside it
+        assert "beyond penstock's bytes" in translate(V.Compose(half + [V.RandomErasing(value=2)])).why
         assert translate(V.Compose(half + [V.RandomErasing(value=-1)])).steps[0]["RandomErasing"]["value"] == 0
         assert translate(V.Compose(half + [V.RandomErasing(value=(1, -1, 1))])).steps[0]["RandomErasing"]["value"] == [255, 0, 255]
         for wrong, words in (([V.ColorJitter(0.1)], "normalised floats"), ([V.CenterCrop(8)], "padded with, fill=0 is a byte of 127.5 here"),
@@ -442,6 +443,8 @@ def test_describe():
     assert re.findall(r"     (exact|near): ", on_tensors) == ["exact", "near", "near", "near", "exact", "exact"], on_tensors
     assert re.search(r"torchvision works on tensors of bytes here: \d+ % of the bytes differ, by \d+ at most", on_tensors)
     assert "not measured" not in on_tensors
+    erased = penstock.describe_transforms([V.ToTensor(), V.Normalize(MEAN, STD), V.RandomErasing()], file=io.StringIO())
+    assert re.search(r"3\. RandomErasing.*\n.*\n     near: equal bytes; value is that of the nearest byte, 0\.00\d+ away at most", erased), erased
     raises(penstock.UsageError, lambda: penstock.describe_transforms(None), "describe_transforms")
     raises(penstock.UsageError, lambda: penstock.describe_transforms(7), "7 is no transform")
 

@@ -85,4 +85,4 @@ def _random_erasing(read: Attributes, at: Picture) -> list:
         raise Untranslatable("it erases tensors only")
     return [{"RandomErasing": {"p": read.numbers("probability"), "scale": [read.numbers("min_area"), read.numbers("max_area")],
                                "ratio": [math.exp(one) for one in read.numbers("log_aspect_ratio", many=(2,))],
-                               "value": at.bytes_of(0, "what it erases with, value")}}]
+                               "value": at.bytes_of(0, "what it erases with, value", nearest=True)}}]

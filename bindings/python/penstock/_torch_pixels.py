@@ -76,7 +76,7 @@ def _random_erasing(read: Attributes, at: Picture) -> list:
         raise Untranslatable("value='random' is normal noise, which penstock's bytes cannot hold; penstock's own is uniform")
     read.flag("inplace")
     return [{"RandomErasing": {**probability(read), "scale": range_of(read, "scale"), "ratio": range_of(read, "ratio"),
-                               "value": at.bytes_of(value, "value")}}]
+                               "value": at.bytes_of(value, "value", nearest=True)}}]
 
 
 @step("RandomPhotometricDistort")

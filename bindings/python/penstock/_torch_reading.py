@@ -63,19 +63,27 @@ class Picture:
         self.finishing = self.finishing + [{"Normalize": {"mean": list(mean), "std": list(std)}}]
         self.mean, self.std = (list(one) * (3 // len(one)) for one in (mean, std))
 
-    def bytes_of(self, values: Any, what: str) -> Any:
-        """The colour of 0 to 255 that becomes these values by the conversions so far: one number, or three."""
+    def bytes_of(self, values: Any, what: str, nearest: bool = False) -> Any:
+        """The colour of 0 to 255 that becomes these values by the conversions so far: one number, or three. `nearest`: where no
+        byte becomes them, the one that comes nearest will do, and a remark says how near that is."""
         values = [0] if values is None else list(values) if isinstance(values, (list, tuple)) else [values]
         if len(values) not in (1, 3) or not all(_is_number(value) for value in values):
             raise Untranslatable(f"{what}={values} is no colour of three channels")
-        out = []
+        out, away = [], 0.0
         for channel, value in enumerate(values * (3 // len(values))):
+            step = (255 if self.scaled else 1) * (self.std[channel] if self.mean else 1)  # bytes for each 1 of the value
             value = value * self.std[channel] + self.mean[channel] if self.mean else value
             value = value * 255 if self.scaled else value
             out.append(round(value))
-            if abs(value - out[-1]) > 1e-4 or not 0 <= out[-1] <= 255:
+            if abs(value - out[-1]) > 1e-4 and nearest:
+                away = max(away, abs(value - out[-1]) / step)
+            elif abs(value - out[-1]) > 1e-4 or not 0 <= out[-1] <= 255:
                 raise Untranslatable(f"{what}={values if len(values) > 1 else values[0]} is a byte of {value:g} here, "
                                      "and penstock's bytes are whole numbers of 0 to 255")
+        if nearest and not all(0 <= one <= 255 for one in out):
+            raise Untranslatable(f"{what}={values} is beyond penstock's bytes")
+        if away:
+            self.remarks.append(f"{what} is that of the nearest byte, {away:.2g} away at most")
         return out[0] if len(set(out)) == 1 else out
 
     def require_bytes(self, what: str = "it") -> None:
