@@ -79,7 +79,7 @@ def _read_job(job: Any, asked: Asked) -> Given:
 
 
 def _read_dataset(dataset: Any, asked: Asked) -> Given:
-    from . import _torch_datasets
+    from . import _prefix, _torch_datasets
     if _torch_datasets.is_iterable_only(dataset):
         raise UsageError(f"{type(dataset).__name__} is an IterableDataset, of which no sample can be asked for by its number",
                          "give one with __len__ and __getitem__, or files that penstock reads: penstock.WebDataset, MDS, "
@@ -103,6 +103,10 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
     translated = _translated(transform, asked)
     if translated.rest:
         return _read_partly(dataset, found, transform, translated, asked)
+    programs = asked.transform is None and not hasattr(dataset, "to_spec")
+    if programs and not found.side and not _prefix.end_in_one_size(translated.steps):
+        why = "its transform leaves pictures in sizes of their own; with CenterCrop((height, width)) loaders would read it"
+        return _read_partly(dataset, found, transform, translated._replace(rest=[transform], steps=[], why=why), asked)
     return _read_native(found, translated, asked)
 
 

@@ -15,6 +15,15 @@ from . import datasets
 from .errors import ConfigError, UsageError
 
 
+def end_in_one_size(steps: Sequence[Any]) -> bool:
+    """Of all pictures, whatever theirs are: what loaders need, and torch does not where all pictures have one."""
+    try:
+        Begun(None, steps, [])._preprocessor(0)
+    except (ConfigError, UsageError):
+        return False
+    return True
+
+
 class Begun:
     def __init__(self, source: Any, steps: Sequence[Any], rest: Sequence[Any]) -> None:
         self.source = source
@@ -27,12 +36,7 @@ class Begun:
         """None where there are no first steps, where they do not end in one size, and where pictures are no files."""
         if not steps or type(source) not in (datasets.ImageFolder, datasets.FileList):
             return None
-        begun = Begun(source, steps, rest)
-        try:
-            begun._preprocessor(0)
-        except (ConfigError, UsageError):
-            return None
-        return begun
+        return Begun(source, steps, rest) if end_in_one_size(steps) else None
 
     def __len__(self) -> int:
         return len(self.source)

@@ -108,7 +108,7 @@ class DataLoader:
     generator
         A torch.Generator: its initial_seed() is the seed. Without one, and without `seed`, the seed of a torch data set is drawn
         from torch's generator when the loader is made, or is torch.initial_seed() where nothing is shuffled. Where ranks share
-        the data, by `num_replicas` or under `penstock run`, it is 0 on all of them, as DistributedSampler's.
+        the data, by `num_replicas` or under `penstock run`, it is 0 on all of them, as DistributedSampler's: say `seed` for others.
     prefetch_factor
         Batches made ahead for each of `num_workers`.
     persistent_workers, in_order
