@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "runtime/base/descriptor_message.h"
 #include "runtime/base/error.h"
 
 namespace penstock {
@@ -88,22 +89,9 @@ short PacketSocket::poll_events() const noexcept {
 
 // False when the kernel's buffer is full.
 bool PacketSocket::write_one(std::span<const std::byte> part, int fd) {
-  iovec data{const_cast<std::byte*>(part.data()), part.size()};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  }
+  DescriptorMessage message(part, std::span(&fd, fd >= 0 ? 1 : 0));
   for (;;) {
-    if (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+    if (::sendmsg(fd_.get(), message.header(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
       refused_since_ns_.reset();
       return true;
     }
@@ -157,14 +145,8 @@ void PacketSocket::write_pending() {
 
 bool PacketSocket::receive(Packet& packet) {
   while (!closed_) {
-    iovec data{buffer_.data(), buffer_.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr header{};
-    header.msg_iov = &data;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    const ssize_t count = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    DescriptorMessage message{std::span<std::byte>(buffer_)};
+    const ssize_t count = ::recvmsg(fd_.get(), message.header(), MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (count < 0 && errno == ECONNRESET) {
@@ -174,15 +156,8 @@ bool PacketSocket::receive(Packet& packet) {
       continue;
     }
     // Before anything else: an empty packet looks like a hang-up, and may bring descriptors all the same.
-    for (cmsghdr* item = CMSG_FIRSTHDR(&header); count >= 0 && item != nullptr; item = CMSG_NXTHDR(&header, item)) {
-      if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
-      // The control buffer's padding has room for a second descriptor: none may leak, whatever was sent.
-      for (size_t at = CMSG_LEN(0); at + sizeof(int) <= item->cmsg_len; at += sizeof(int)) {
-        int fd = -1;
-        std::memcpy(&fd, reinterpret_cast<const char*>(item) + at, sizeof fd);
-        partial_fd_ = UniqueFd(fd);
-      }
-    }
+    if (count >= 0)
+      if (UniqueFd fd = message.take_last()) partial_fd_ = std::move(fd);
     if (count <= 0) {
       close();
       return false;

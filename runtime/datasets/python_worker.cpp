@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/descriptor_message.h"
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
 
@@ -63,40 +65,19 @@ class Exchange {
 
  private:
   ssize_t send_some(std::span<const std::byte> bytes, bool more, const WorkerEnds* ends) {
-    iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-    if (ends != nullptr) {
-      const int descriptors[] = {ends->socket.get(), ends->output.get(), ends->lifeline.get(), ends->status.get()};
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof descriptors);
-      std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
-    }
-    return ::sendmsg(worker_.process.socket(), &message, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    std::array<int, 4> descriptors{};
+    if (ends != nullptr)
+      descriptors = {ends->socket.get(), ends->output.get(), ends->lifeline.get(), ends->status.get()};
+    DescriptorMessage message(bytes, std::span(descriptors).first(ends != nullptr ? descriptors.size() : 0));
+    return ::sendmsg(worker_.process.socket(), message.header(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
   }
 
   // A descriptor that comes along is the worker's memory for large answers, from now on.
   ssize_t receive_some(std::span<std::byte> bytes) {
-    iovec data{bytes.data(), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t got = ::recvmsg(worker_.process.socket(), &message, MSG_CMSG_CLOEXEC);
-    if (const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-        header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-      take_memory(UniqueFd(descriptor));
-    }
+    DescriptorMessage message(bytes);
+    const ssize_t got = ::recvmsg(worker_.process.socket(), message.header(), MSG_CMSG_CLOEXEC);
+    if (got < 0) return got;
+    if (UniqueFd memory = message.take_last()) take_memory(std::move(memory));
     return got;
   }
 
