@@ -134,12 +134,13 @@ double lower_bound_ns(const Instance& instance) {
   return bound;
 }
 
-TEST_CASE("pulling keeps its bound on 10,000 random instances, whatever the costs and speeds") {
+TEST_CASE("pulling keeps its bound on thousands of random instances, whatever the costs and speeds") {
   const uint64_t seed = 20240611;
   MESSAGE("seed " << seed);
   std::mt19937_64 random(seed);
   double worst = 0;
-  for (int i = 0; i < 10'000; ++i) {
+  const int count = std::getenv("PENSTOCK_FULL") != nullptr ? 10'000 : 3000;
+  for (int i = 0; i < count; ++i) {
     CAPTURE(i);
     Instance instance;
     const size_t loaders = 1 + random() % 12;
@@ -286,7 +287,7 @@ double makespan_of(Other policy, const Instance& instance, std::mt19937_64& rand
 
 TEST_CASE("100 chunks an executor: within 2 % of the lower bound, 5 % with heavy tails, 10 % with one frozen midway") {
   const uint64_t seed = 77;
-  const int count = std::getenv("PENSTOCK_FULL") != nullptr ? 100'000 : 3000;
+  const int count = std::getenv("PENSTOCK_FULL") != nullptr ? 100'000 : 900;
   MESSAGE("seed " << seed << ", " << count << " instances");
   std::mt19937_64 random(seed);
   struct Ratios {

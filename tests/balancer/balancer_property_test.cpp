@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -674,7 +675,8 @@ class World {
 
 TEST_CASE("random worlds: every promise is kept, every lease stream finishes while a loader lives") {
   const uint64_t first_seed = 1'000'000;
-  const uint64_t worlds = 4000;
+  const bool full = std::getenv("PENSTOCK_FULL") != nullptr;
+  const uint64_t worlds = full ? 4000 : 1200;
   MESSAGE("seeds " << first_seed << " to " << first_seed + worlds - 1);
   Totals totals;
   for (uint64_t seed = first_seed; seed < first_seed + worlds; ++seed) {
@@ -690,18 +692,19 @@ TEST_CASE("random worlds: every promise is kept, every lease stream finishes whi
                     << ", failures " << totals.failures << ", broken off " << totals.broken_off << ", finished "
                     << totals.finished_lease_streams << ", failed " << totals.failed_lease_streams << ", made twice "
                     << totals.made_twice << ", drained " << totals.drained << ", unreadable " << totals.unreadable);
-  // The worlds have seen what they are for.
-  CHECK(totals.finished_lease_streams > 5000);
-  CHECK(totals.failed_lease_streams > 50);
-  CHECK(totals.losses > 1000);
-  CHECK(totals.give_ups > 100);
-  CHECK(totals.revokes > 500);
-  CHECK(totals.late_copies > 100);
-  CHECK(totals.failures > 1000);
-  CHECK(totals.broken_off > 300);
-  CHECK(totals.made_twice > 3000);
-  CHECK(totals.drained > 300);
-  CHECK(totals.unreadable > 30);
+  // The worlds have seen what they are for; of fewer worlds a quarter of it.
+  const int64_t part = full ? 1 : 4;
+  CHECK(totals.finished_lease_streams * part > 5000);
+  CHECK(totals.failed_lease_streams * part > 50);
+  CHECK(totals.losses * part > 1000);
+  CHECK(totals.give_ups * part > 100);
+  CHECK(totals.revokes * part > 500);
+  CHECK(totals.late_copies * part > 100);
+  CHECK(totals.failures * part > 1000);
+  CHECK(totals.broken_off * part > 300);
+  CHECK(totals.made_twice * part > 3000);
+  CHECK(totals.drained * part > 300);
+  CHECK(totals.unreadable * part > 30);
 }
 
 }  // namespace

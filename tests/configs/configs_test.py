@@ -1,14 +1,17 @@
 """Every job of configs/ runs: `penstock check`, then the job itself on small generated data, with nothing else changed
-than folders, batch sizes and, where the job is for a larger machine, trainers."""
+than folders, batch sizes and, where the job is for a larger machine, trainers. By default one of them is launched as its
+own text says, and the others run in one process; with PENSTOCK_FULL=1 all are launched, and served."""
 
 import glob
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
 
 import containers
+from jobs import FULL, demo_photos
 from leftovers import no_leftovers, run
 from trainers import Serving, run_trainers
 
@@ -128,9 +131,9 @@ def main():
     with no_leftovers() as env, tempfile.TemporaryDirectory(prefix="configs_test-") as top:
         env["PENSTOCK_PYTHON"] = sys.executable
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # Open MPI keeps memory to the end
-        photos, wild, small, pairs = (os.path.join(top, name) for name in ("photos", "wild", "small", "pairs"))
-        for folder in (photos, wild):
-            must([PENSTOCK, "demo-data", folder, "--count", str(TRAIN), "--val-count", str(VAL), "--classes", "2"], env)
+        photos = demo_photos(TRAIN, VAL, classes=2)
+        wild, small, pairs = (os.path.join(top, name) for name in ("wild", "small", "pairs"))
+        shutil.copytree(photos, wild)
         spoil(wild)
         make_png_folders(small)
         make_pairs(pairs)
@@ -152,17 +155,20 @@ def main():
             checked = must([PENSTOCK, "check", *arguments], env).stdout
             classes = {"cifar10.yaml": " in 10 classes", "tar.yaml": ","}.get(name, "" if name in PAIRED else " in 2 classes")
             assert f"split train: {TRAIN} samples{classes}" in checked, checked
-            if name in SERVED:
+            ranks = ranks if FULL or name == "single_node.yaml" else 0
+            served = FULL and name in SERVED  # attach_test and serve_test serve always
+            epochs = 2 if FULL else 1
+            if served:
                 report = serve(job, env, ranks, arguments[1:])
             elif ranks:
-                command = [PENSTOCK, "launch", "--run", "-n", str(ranks), "--json", "--epochs", "2", *arguments]
+                command = [PENSTOCK, "launch", "--run", "-n", str(ranks), "--json", "--epochs", str(epochs), *arguments]
             else:
-                command = [PENSTOCK, "run", "--json", "--epochs", "2", *arguments]
-            if name not in SERVED:
+                command = [PENSTOCK, "run", "--json", "--epochs", str(epochs), *arguments]
+            if not served:
                 result = must(command, env)
                 report = json.loads(result.stdout.splitlines()[-1])
             images = {split: report["splits"][split]["images"] for split in splits}
-            wanted = {"train": 2 * TRAIN, "val": VAL}
+            wanted = {"train": epochs * TRAIN, "val": VAL}
             assert images == {split: wanted[split] for split in splits}, f"{name}: {images}\n{result.stderr}"
             if data == wild:
                 said = result.stdout + result.stderr

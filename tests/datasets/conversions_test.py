@@ -1,4 +1,6 @@
-"""The same samples in class folders, tar, .tar.gz, MDS, TFRecord, CSV and a list give the same stream, bit for bit."""
+"""The same samples in class folders, tar, .tar.gz, MDS, TFRecord, CSV and a list give the same stream, bit for bit.
+
+Each is a run of the program: without PENSTOCK_FULL=1 of half the pictures, and each container in one test at least."""
 
 import json
 import os
@@ -8,7 +10,7 @@ import tempfile
 
 import containers
 import leftovers
-from jobs import PENSTOCK, demo_photos, run_tests
+from jobs import FULL, PENSTOCK, demo_photos, run_tests
 
 JOB = """\
 seed: 11
@@ -61,11 +63,16 @@ def all_forms(top, folder):
     }
 
 
+COUNT = 24 if FULL else 12
+
+
 def test_same_stream():
-    folder = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    folder = os.path.join(demo_photos(count=COUNT, val_count=6, classes=3), "train")
     with tempfile.TemporaryDirectory(prefix="conversions-") as top:
         wanted = None
         for name, dataset in all_forms(top, folder).items():
+            if name == "tar.gz" and not FULL:
+                continue
             got = hashes(top, dataset)
             assert len(got) == 2 and all(line.split()[1] for line in got), got
             wanted = wanted or got
@@ -74,10 +81,12 @@ def test_same_stream():
 
 def test_the_same_text():
     """A field of varying length, from whatever each container calls a text. Its name is not part of the hash."""
-    folder = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    folder = os.path.join(demo_photos(count=COUNT, val_count=6, classes=3), "train")
     with tempfile.TemporaryDirectory(prefix="conversions-") as top:
         forms = all_forms(top, folder)
         names = {"tar": "txt", "tar.gz": "txt", "mds": "name", "tfrecord": "image/filename:text", "csv": "name:text"}
+        if not FULL:
+            names = {kind: names[kind] for kind in ("tar", "tar.gz", "tfrecord")}
         got = {kind: hashes(top, {**forms[kind], "fields": name}) for kind, name in names.items()}
         assert len(set(map(tuple, got.values()))) == 1, got
         assert got["tar"] != hashes(top, forms["tar"])

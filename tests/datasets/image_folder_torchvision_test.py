@@ -11,6 +11,8 @@ except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)
 
+from jobs import FULL
+
 TOOL = os.path.join(os.environ["PENSTOCK_BUILD"], "tests/datasets/list_image_folder")
 
 
@@ -115,4 +117,4 @@ def random_trees(seed, trees):
 
 odd_tree()
 errors()
-random_trees(seed=20240611, trees=150)
+random_trees(seed=20240611, trees=150 if FULL else 30)

@@ -13,7 +13,7 @@ import time
 import containers
 import leftovers
 from conversions_test import all_forms, penstock, refused, write_job
-from jobs import PENSTOCK, demo_photos, run_tests
+from jobs import FULL, PENSTOCK, demo_photos, run_tests
 
 
 def hashes(folder, dataset, *more):
@@ -30,6 +30,8 @@ def test_every_kind():
     with tempfile.TemporaryDirectory(prefix="index-") as top:
         wanted = hashes(top, {"folder": folder})
         for number, (name, dataset) in enumerate(all_forms(top, folder).items()):
+            if not FULL and name not in ("folder", "tar", "csv"):
+                continue
             indexed = {**dataset, "index": f"{number}.index"}
             said = index(top, indexed)
             assert f"{number}.index: 24 samples" in said and "0 unusable" in said and "median 0." in said, said
@@ -54,10 +56,12 @@ def test_some_of_the_files_are_here():
 
 def test_a_long_list_is_told_of():
     with tempfile.TemporaryDirectory(prefix="index-") as top:
-        for name in range(10):
-            os.makedirs(os.path.join(top, "photos", str(name)))
-            for number in range(1_600):
-                os.close(os.open(os.path.join(top, "photos", str(name), f"{number}.jpg"), os.O_CREAT))
+        os.makedirs(os.path.join(top, "photos"))
+        os.makedirs(os.path.join(top, "all"))
+        for number in range(1_600):
+            os.close(os.open(os.path.join(top, "all", f"{number}.jpg"), os.O_CREAT))
+        for name in range(10):  # ten classes of the same files
+            os.symlink(os.path.join(top, "all"), os.path.join(top, "photos", str(name)))
         dataset = {"folder": os.path.join(top, "photos")}
         indexed = {**dataset, "index": "x.index"}
         index(top, indexed, "--no-headers")
@@ -161,7 +165,7 @@ def test_restart_points():
 
         def entered(dataset):
             job = write_job(top, dataset)
-            return json.loads(penstock("bench", job, "--json", "--seconds=0.3"))["jpeg_indexed"]
+            return json.loads(penstock("bench", job, "--json", "--seconds=0.1"))["jpeg_indexed"]
 
         assert ", restart points for 0" in index(top, indexed, "--no-restart-points")
         assert entered(indexed) == 0
@@ -223,7 +227,8 @@ def test_places_are_looked_at_first():
 def test_names_with_a_meaning_in_yaml():
     photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
     with tempfile.TemporaryDirectory(prefix="index-") as top:
-        for name in ("a, b", "x: y", "x #y", "brace}", 'quo"te', "esc\x1b[31m", "\u00fc"):
+        names = ("x: y", "esc\x1b[31m", "a, b", "x #y", "brace}", 'quo"te', "\u00fc")
+        for name in names if FULL else names[:2]:
             folder = os.path.join(top, name, "data")
             shutil.copytree(photos, folder)
             said = penstock("index", folder)

@@ -4,6 +4,7 @@
 
 Files are generated, so this runs everywhere. For each: the same status as Image.open(f).convert("RGB"), and the same
 bytes. A status that differs on purpose is listed in ALLOWED with its reason; what is not listed there fails.
+PENSTOCK_FULL=1 is --full: more files of each kind.
 """
 import argparse
 import collections
@@ -25,6 +26,8 @@ try:
 except ImportError as missing:
     print(f"SKIP: {missing}")
     sys.exit(77)
+
+from jobs import FULL
 
 SOURCE = pathlib.Path(os.environ.get("PENSTOCK_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", SOURCE / "build" / "release"))
@@ -507,7 +510,7 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--only")
     options = parser.parse_args()
-    full = options.full or os.environ.get("PENSTOCK_FULL") == "1"
+    full = options.full or FULL
     if options.seed is None:  # the daily run is always the same, the full one looks further
         options.seed = random.SystemRandom().randrange(1 << 30) if full else 7
     print(f"seed {options.seed}", flush=True)
@@ -523,7 +526,7 @@ def main():
             if kind in left_out or (options.only and kind != options.only):
                 continue
             for maker in makers:
-                for _ in range(1000 if full else 50):
+                for _ in range(1000 if full else 12):
                     data = maker(draw)
                     comparison.add(kind, "made", data)
                     comparison.add(kind, "box", data, box=some_box(draw))
@@ -542,7 +545,7 @@ def main():
         comparison.tool.run()
     for kind, counts in comparison.counts.items():
         print(f"  {kind}: " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
-        if counts["same bytes"] < 50 or counts["refused by both"] < 20:
+        if counts["same bytes"] < (50 if full else 25) or counts["refused by both"] < (20 if full else 10):
             sys.exit(f"{kind}: too few files of one sort were compared")
     for reason, count in sorted(comparison.allowed.items()):
         print(f"  allowed, {reason}: {count}")

@@ -6,7 +6,7 @@ import re
 
 import numpy
 
-from jobs import FULL, run_tests
+from jobs import FULL, left_to_full, run_tests
 from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
 import torch
@@ -14,6 +14,7 @@ import torch
 REAL = os.path.join(os.environ["PENSTOCK_SOURCE"], "..", "shared", "data", "cifar10")
 JOB = os.path.join(EXAMPLES, "cifar10", "job.yaml")
 data = os.path.join(WORK, "cifar")
+
 program = Program("cifar10", "train.py", JOB)
 QUICK = ("--data", data, "--image-size", "16", "--batch-size", "8")
 PLACE = [f"splits.{split}.dataset.cifar10={data}" for split in ("train", "test")]
@@ -35,14 +36,12 @@ def test_the_same_losses_embedded_and_with_one_and_three_loaders():
     words = (*QUICK, "--max-steps", "3")
     embedded = losses(program.alone(*words))
     assert len(embedded) == 3 and len(set(embedded)) == 3, embedded
-    for ranks in (2, 4) if FULL else (4,):
+    for ranks in (2, 4) if FULL else (4,):  # of one trainer
         assert losses(program.launched(ranks, *words, overrides=["roles.trainers=1", *PLACE])) == embedded, ranks
 
 
+@left_to_full("restoration_program_test resumes in mid-epoch always")
 def test_a_checkpoint_in_mid_epoch_leads_to_the_same_weights():
-    if not FULL:
-        print("resuming in mid-epoch: with PENSTOCK_FULL=1 only (paired_restoration resumes always)")
-        return
     whole, parts = os.path.join(WORK, "whole"), os.path.join(WORK, "parts")
     said = program.alone(*QUICK, "--epochs", "2", "--output", whole)
     assert re.search(r"^epoch 1 : train accuracy 0\.\d+ test accuracy [01]\.\d+ ", said, re.M) and "best test accuracy" in said, said

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import torch
 
-from jobs import FULL, demo_photos, run_tests
+from jobs import FULL, demo_photos, left_to_full, run_tests
+from leftovers import no_leftovers
 from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
 JOB = os.path.join(EXAMPLES, "imagefolder_ddp", "job.yaml")
@@ -21,9 +21,9 @@ def output(name):
     return os.path.join(WORK, name)
 
 
-def predict(*words):
-    return subprocess.run([sys.executable, os.path.join(EXAMPLES, "imagefolder_ddp", "predict.py"), *words], timeout=60,
-                          capture_output=True, text=True)
+def predict(*words, code=0):
+    with no_leftovers() as env:
+        return program._end([sys.executable, os.path.join(EXAMPLES, "imagefolder_ddp", "predict.py"), *words], 60, code, env)
 
 
 def test_a_run_is_resumed_to_the_same_weights_and_predicts():
@@ -42,25 +42,24 @@ def test_a_run_is_resumed_to_the_same_weights_and_predicts():
     checkpoint = os.path.join(whole, f"epoch-{epochs - 1}.pt")
     classes = sorted(os.listdir(PHOTOS))
     said = predict(checkpoint, os.path.join(PHOTOS, classes[0]))
-    lines = said.stdout.splitlines()
-    assert said.returncode == 0 and len(lines) == len(os.listdir(os.path.join(PHOTOS, classes[0]))), said
+    lines = said.splitlines()
+    assert len(lines) == len(os.listdir(os.path.join(PHOTOS, classes[0]))), said
     assert all(sum(name in line for name in classes) >= 3 for line in lines), lines
-    said = predict(checkpoint, broken)
-    assert said.returncode == 1 and "broken.jpg: no usable picture: " in said.stdout, said
+    assert "broken.jpg: no usable picture: " in predict(checkpoint, broken, code=1)
 
 
+@left_to_full("cifar10_program_test: one trainer, fed by three loaders; training_test: two")
 def test_the_same_losses_of_two_trainers_that_load_and_that_are_fed():
     words = (*QUICK, "--max-steps", "2")
     embedded = losses(program.several(2, *words))
     assert len(embedded) == 2, embedded
     assert losses(program.launched(4, *words, overrides=PLACE)) == embedded
-    if FULL:
-        if int(torch.__version__.split(".")[0]) >= 2:  # 1.13's own torchrun does not run on Python 3.11
-            assert losses(program.by_torchrun(2, *words)) == embedded
-        slurm = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-        os.environ["SLURM_STEP_ID"] = "0"  # as srun says it to its tasks
-        assert losses(program.several(2, *words, names=slurm)) == embedded
-        del os.environ["SLURM_STEP_ID"]
+    if int(torch.__version__.split(".")[0]) >= 2:  # 1.13's own torchrun does not run on Python 3.11
+        assert losses(program.by_torchrun(2, *words)) == embedded
+    slurm = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
+    os.environ["SLURM_STEP_ID"] = "0"  # as srun says it to its tasks
+    assert losses(program.several(2, *words, names=slurm)) == embedded
+    del os.environ["SLURM_STEP_ID"]
 
 
 def test_what_goes_wrong_is_said():
@@ -73,10 +72,8 @@ def test_what_goes_wrong_is_said():
         assert why in said, (words, said)
 
 
+@left_to_full("test_a_run_is_resumed_to_the_same_weights_and_predicts: no freezing, mixing, or mixed precision")
 def test_the_switches():
-    if not FULL:
-        print("freezing, mixing and mixed precision: with PENSTOCK_FULL=1 only")
-        return
     frozen = output("frozen")
     program.alone(*QUICK, "--max-steps", "2", "--freeze-layers", "True", "--output", frozen)
     pretrained = os.path.join(frozen, "epoch-0.pt")

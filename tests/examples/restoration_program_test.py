@@ -6,7 +6,7 @@ import re
 import numpy
 from PIL import Image, ImageFilter
 
-from jobs import FULL, run_tests
+from jobs import FULL, left_to_full, run_tests
 from programs import EXAMPLES, WORK, Program, equal, losses, weights
 
 JOB = os.path.join(EXAMPLES, "paired_restoration", "job.yaml")
@@ -42,10 +42,8 @@ def test_it_learns_and_a_resumed_run_has_the_same_weights():
     assert equal(weights(whole, 5), weights(parts, 5))
 
 
+@left_to_full("cifar10_program_test: one trainer, fed by three loaders; training_test: two")
 def test_the_same_losses_whoever_loads():
-    if not FULL:
-        print("two trainers, with loaders of their own and fed: with PENSTOCK_FULL=1 only (cifar10 and imagefolder_ddp do it always)")
-        return
     words = (*QUICK, "--max-steps", "2")
     two = losses(program.several(2, *words))
     assert len(two) == 2 and losses(program.launched(4, *words, overrides=PLACE)) == two

@@ -79,7 +79,7 @@ void check_inverse(penstock::Gpu& gpu);
 
 // Pixel transforms over their parameters' ranges, before, between and behind resizes, in batches of 1 to 64.
 void check_pixels(penstock::Gpu& gpu);
-// Hue, saturation and grey of all 2^24 colours; without PENSTOCK_FULL=1 one setting of each.
+// Hue, saturation and grey of all 2^24 colours; without PENSTOCK_FULL=1 one setting of each, and an eighth of the colours.
 void check_all_colours(penstock::Gpu& gpu);
 // The table that contrast makes of each mean.
 void check_tones(penstock::Gpu& gpu);

@@ -16,7 +16,7 @@ import time
 
 import containers
 import leftovers
-from jobs import FULL, PENSTOCK, demo_photos, hashes_of, run_job, run_tests
+from jobs import FULL, PENSTOCK, demo_photos, hashes_of, left_to_full, run_job, run_tests
 
 JOB = """\
 seed: 11
@@ -85,7 +85,7 @@ def test_the_same_stream_from_run():
         assert "24 samples in 3 classes" in checked and "0 unusable" in checked, checked
         assert "pack" in penstock("check", packed) and f"{report['rewritten']} rewritten" in penstock("check", rewritten)
         # Crops are decoded from the restart points of the pack.
-        bench = json.loads(penstock("bench", write_job(top, {"pack": packed}), "--json", "--seconds=0.3"))
+        bench = json.loads(penstock("bench", write_job(top, {"pack": packed}), "--json", "--seconds=0.1"))
         assert bench["jpeg_indexed"] > 0, bench
 
 
@@ -93,14 +93,16 @@ def test_every_kind():
     samples = containers.samples_of(PHOTOS)
     with tempfile.TemporaryDirectory(prefix="pack-") as top:
         kinds = {
-            "tar": ({"tar": containers.write_tars(os.path.join(top, "tar"), samples), "fields": "txt"}, "class00/000000.jpg"),
-            "gz": ({"tar": containers.write_tars(os.path.join(top, "gz"), samples, packed=True), "fields": "txt"}, "class00/000000.jpg"),
-            "mds": ({"mds": containers.write_mds(os.path.join(top, "mds"), samples), "fields": "name"}, None),
-            "tfrecord": ({"tfrecord": containers.write_tfrecords(os.path.join(top, "tf"), samples)}, None),
-            "csv": ({"csv": containers.write_csv(os.path.join(top, "csv", "x.csv"), samples), "fields": "number,name:text"}, None),
-            "list": ({"list": containers.write_list(os.path.join(top, "x.txt"), samples)}, None),
+            "tar": lambda: ({"tar": containers.write_tars(os.path.join(top, "tar"), samples), "fields": "txt"}, "class00/000000.jpg"),
+            "gz": lambda: ({"tar": containers.write_tars(os.path.join(top, "gz"), samples, packed=True), "fields": "txt"},
+                           "class00/000000.jpg"),
+            "mds": lambda: ({"mds": containers.write_mds(os.path.join(top, "mds"), samples), "fields": "name"}, None),
+            "tfrecord": lambda: ({"tfrecord": containers.write_tfrecords(os.path.join(top, "tf"), samples)}, None),
+            "csv": lambda: ({"csv": containers.write_csv(os.path.join(top, "csv", "x.csv"), samples), "fields": "number,name:text"}, None),
+            "list": lambda: ({"list": containers.write_list(os.path.join(top, "x.txt"), samples)}, None),
         }
-        for name, (dataset, file) in kinds.items():
+        for name in kinds if FULL else ("tar", "csv"):  # one that can be unpacked, and one whose names lead out
+            dataset, file = kinds[name]()
             pack = os.path.join(top, name + ".pack")
             penstock("pack", write_job(top, dataset), pack, "--shard-size", "1MB")
             assert stream(top, {"pack": pack}) == stream(top, dataset), name
@@ -128,6 +130,8 @@ def test_through_an_index():
         penstock("index", job)
         penstock("pack", job, indexed)
         assert same_files(plain, indexed)
+        if not FULL:
+            return  # parquet_test has indexes of Parquet files
         fake = {**os.environ, "PENSTOCK_PYTHON": sys.executable,
                 "PYTHONPATH": os.path.join(os.path.dirname(os.path.abspath(containers.__file__)), "fake_pyarrow")}
         files = containers.write_parquet(os.path.join(top, "parquet"), containers.samples_of(PHOTOS), 3)
@@ -224,11 +228,12 @@ def test_bad_samples_stay_bad():
 
 def test_any_number_of_threads_makes_the_same_bytes():
     with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos = PHOTOS if FULL else os.path.join(os.path.dirname(PHOTOS), "val")  # 8 of them
         one = os.path.join(top, "1")
-        penstock("pack", PHOTOS, one, "--rewrite", "--threads=1", "--shard-size=500KB")
-        for threads in (2, 7):
+        penstock("pack", photos, one, "--rewrite", "--threads=1", f"--shard-size={500 if FULL else 200}KB")
+        for threads in (2, 7) if FULL else (7,):
             other = os.path.join(top, str(threads))
-            penstock("pack", PHOTOS, other, "--rewrite", f"--threads={threads}", "--shard-size=500KB")
+            penstock("pack", photos, other, "--rewrite", f"--threads={threads}", f"--shard-size={500 if FULL else 200}KB")
             assert same_files(one, other), threads
 
 
@@ -303,7 +308,8 @@ def test_broken_off_and_resumed():
         words = ("--shard-size=20KB", "--rewrite")
         whole = os.path.join(top, "whole")
         penstock("pack", photos, whole, *words)
-        for how, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+        ways = ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143))
+        for how, code in ways if FULL else ways[:1]:
             target = os.path.join(top, how.name)
             got, said = begin_and_end(photos, target, how)
             assert got == code, (how, got, said)
@@ -320,6 +326,9 @@ def test_broken_off_and_resumed():
                 if name in made:
                     assert os.stat(os.path.join(target, name)).st_ino == made[name], f"{name} was made again"
             assert same_files(whole, target), how
+
+        if not FULL:
+            return  # test_interrupted_while_an_earlier_part_is_read has a damaged part, too
 
         # Killed between the last two steps, when the index is there and the state not gone yet.
         target = os.path.join(top, "late")
@@ -429,6 +438,7 @@ def test_more_threads_than_there_are_to_have():
             assert "threads" in result.stderr.split("help:")[1], result.stderr
 
 
+@left_to_full("test_broken_off_and_resumed: killed once")
 def test_killed_again_and_again():
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)
@@ -439,7 +449,7 @@ def test_killed_again_and_again():
         whole = os.path.join(top, "whole")
         penstock("pack", photos, whole, *words)
         kills = 0
-        for number in range(20 if FULL else 1):
+        for number in range(20):
             target = os.path.join(top, str(number))
             for attempt in range(200):
                 process = subprocess.Popen([PENSTOCK, "pack", photos, target, *words, f"--threads={draw.randint(1, 4)}"],
@@ -490,7 +500,8 @@ def test_places_that_are_refused():
         assert "in Python cannot be packed" in penstock("pack", job, os.path.join(top, "q"), code=2)
         said = penstock("pack", job, os.path.join(top, "q"), "--split=val", code=2)
         assert "has no split 'val'\n  help: it has train\n" in said, said
-        for size in ("abc", "1GG", "0", "-1", "1.5GiB", "0x10", "18446744073709551616", "16EiB", "5000000TB"):
+        sizes = ("abc", "18446744073709551616", "1GG", "0", "-1", "1.5GiB", "0x10", "16EiB", "5000000TB")
+        for size in sizes if FULL else sizes[:2]:
             said = penstock("pack", photos, os.path.join(top, "q"), f"--shard-size={size}", code=2)
             assert f"--shard-size: '{size}' is no size: say a number above 0, as 500MB or 1GiB\n" in said, said
         assert not os.path.exists(os.path.join(top, "q"))
@@ -561,8 +572,9 @@ def test_damage_is_named():
                 (lambda pack: os.truncate(os.path.join(pack, "pack.index"), 700), "it should be", 4),
                 (lambda pack: os.remove(os.path.join(pack, "pack.index")), "dataset.pack names a folder that `penstock pack` made", 4)):
             damaged(change)
-            for command in (["check", job], ["check", os.path.join(top, "p")], ["init", "--data", os.path.join(top, "p")],
-                            ["unpack", os.path.join(top, "p"), os.path.join(top, "files")]):
+            commands = (["check", job], ["unpack", os.path.join(top, "p"), os.path.join(top, "files")], ["check", os.path.join(top, "p")],
+                        ["init", "--data", os.path.join(top, "p")])
+            for command in commands if FULL else commands[:1]:
                 if words.startswith("dataset.pack") and command[0] in ("check", "init") and command[-1] != job:
                     continue  # without its index it is a folder like any other
                 said = penstock(*command, code=code)

@@ -40,9 +40,9 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 
 // JPEG of all kinds, and some that are none of a GPU's: PNG, damaged; texts that are too long, which is found when the
 // image has been taken already.
-std::unique_ptr<Source> some_source(bool captions) {
+std::vector<std::vector<std::byte>> make_files() {
   std::mt19937 random(9);
-  auto source = std::make_unique<MemorySource>(captions ? FieldTable{{"caption", FieldKind::text}} : FieldTable{});
+  std::vector<std::vector<std::byte>> files;
   for (int i = 0; i < kPictures; ++i) {
     penstock_test::JpegSpec spec = random_spec(random, 110);
     spec.width += 5;
@@ -53,9 +53,18 @@ std::unique_ptr<Source> some_source(bool captions) {
       const std::vector<uint8_t> rgb(20 * 30 * 3, static_cast<uint8_t>(i));
       file = encode_png(rgb.data(), 20, 30);
     }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::unique_ptr<Source> some_source(bool captions) {
+  static const std::vector<std::vector<std::byte>> files = make_files();  // encoded once
+  auto source = std::make_unique<MemorySource>(captions ? FieldTable{{"caption", FieldKind::text}} : FieldTable{});
+  for (int i = 0; i < kPictures; ++i) {
     std::vector<std::vector<std::byte>> fields;
     if (captions) fields.push_back(bytes_of(std::string(i % 12 == 10 ? 101 : 10, 'a')));
-    source->add("picture " + std::to_string(i), i % 7, std::move(file), std::move(fields));
+    source->add("picture " + std::to_string(i), i % 7, files[static_cast<size_t>(i)], std::move(fields));
   }
   return source;
 }

@@ -38,8 +38,13 @@ int64_t count(Kind kind) {
   return n;
 }
 
-std::unique_ptr<Source> photos() {
-  auto source = std::make_unique<MemorySource>();
+struct Photo {
+  std::vector<std::byte> file;
+  std::string index;
+};
+
+std::vector<Photo> make_photos() {
+  std::vector<Photo> photos;
   for (int i = 0; i < kPictures; ++i) {
     const Kind kind = kind_of(i);
     JpegSpec spec{.width = 90 + 7 * (i % 31), .height = 300 - 5 * (i % 37), .h = 1 + i % 2, .v = 1 + i / 2 % 2};
@@ -50,10 +55,18 @@ std::unique_ptr<Source> photos() {
     SideIndex index;
     const bool indexed = build_side_index(file, {}, index);
     if (kind == Kind::damaged || kind == Kind::cut) file.resize(i % 2 == 0 ? file.size() / 3 : file.size() - 60);
-    source->add("photo " + std::to_string(i), i % 3, std::move(file));
-    if (indexed && (kind == Kind::indexed || kind == Kind::grey || kind == Kind::cut)) {
-      source->add_index(index.serialise());
-    }
+    const bool given = indexed && (kind == Kind::indexed || kind == Kind::grey || kind == Kind::cut);
+    photos.push_back({std::move(file), given ? index.serialise() : std::string()});
+  }
+  return photos;
+}
+
+std::unique_ptr<Source> photos() {
+  static const std::vector<Photo> once = make_photos();  // encoding and indexing them is most of the work
+  auto source = std::make_unique<MemorySource>();
+  for (size_t i = 0; i < once.size(); ++i) {
+    source->add("photo " + std::to_string(i), static_cast<int64_t>(i % 3), once[i].file);
+    if (!once[i].index.empty()) source->add_index(once[i].index);
   }
   return source;
 }
@@ -106,8 +119,12 @@ Epoch epoch_of(Executor& executor, const std::shared_ptr<const SplitContext>& co
   return epoch;
 }
 
-Epoch by_cpu(const std::string& arithmetic, const std::string& pipeline) {
-  return epoch_of(*make_cpu_executor(2, {}), context_of(arithmetic, pipeline));
+// Made once for all test cases.
+const Epoch& by_cpu(const std::string& arithmetic, const std::string& pipeline) {
+  static std::map<std::pair<std::string, std::string>, Epoch> made;
+  const auto key = std::pair(arithmetic, pipeline);
+  if (!made.contains(key)) made[key] = epoch_of(*make_cpu_executor(2, {}), context_of(arithmetic, pipeline));
+  return made.at(key);
 }
 
 // One thread and more in-flight batches than chunks: whatever a GPU takes it gets.

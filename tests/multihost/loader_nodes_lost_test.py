@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from hosts import Hosts, RunningJob, skip_without_hosts
-from jobs import FULL, PENSTOCK, demo_photos, run_job, run_tests, write_job
+from jobs import FULL, PENSTOCK, demo_photos, left_to_full, run_job, run_tests, write_job
 from leftovers import no_leftovers
 
 skip_without_hosts()
@@ -19,7 +19,10 @@ GRACE_S = 2  # of the job
 LOST_AFTER_S = 2
 # host0 trains, the others load: ranks 0 and 1, ranks 2 and 3, ranks 4 and 5.
 HOSTS, TRAINER_HOSTS, LOADER_HOSTS, TRAINERS = 3, "host0:2", "host1:2,host2:2", 2
-OVERRIDES = [f"balancer.lost_after_s={LOST_AFTER_S}", "balancer.heartbeat_s=0.2", "splits.train.batch_size=2"]
+OVERRIDES = [f"balancer.lost_after_s={LOST_AFTER_S}", "balancer.heartbeat_s=0.2"]
+# A node that goes does so at once: a few seconds of few photos are enough for it. What comes back needs longer.
+OVERRIDES += ["splits.train.batch_size=2"] if FULL else [
+    "splits.train.batch_size=1", f"splits.train.dataset.folder={os.path.join(demo_photos(), 'val')}"]
 
 work = tempfile.TemporaryDirectory(prefix="loader_nodes_lost_test-")
 job = write_job(work.name, demo_photos(), trainers=None)
@@ -63,19 +66,18 @@ def kill(hosts, *ranks):
         os.kill({**hosts.ranks(1), **hosts.ranks(2)}[rank], signal.SIGKILL)
 
 
+@left_to_full("test_a_node_goes: both loaders of a node, and their connections")
 def test_a_loader_is_killed():
-    if not FULL:
-        return
     running = check("kill -9 of a loader", lambda hosts: kill(hosts, 3), [3])
     assert "complete; killed, or cut off with its host: rank 3 (host host1)" in running.last_line(), running.log()
 
 
+@left_to_full("test_a_node_goes: both loaders of a node, and their connections")
 def test_all_loaders_of_a_node_are_killed():
-    if not FULL:
-        return
     check("kill -9 of a node's loaders", lambda hosts: kill(hosts, 4, 5), [4, 5])
 
 
+@left_to_full("test_a_node_goes; fault_world_test stops loaders that go on")
 def test_a_loader_is_stopped_and_goes_on():
     def disturb(hosts):
         loader = hosts.ranks(1)[2]
@@ -87,9 +89,8 @@ def test_a_loader_is_stopped_and_goes_on():
     assert "; back after" in running.lost_loaders()[0], running.log()
 
 
+@left_to_full("test_a_node_goes: both loaders of a node, and their connections")
 def test_a_loader_is_cut_off_and_comes_back():
-    if not FULL:
-        return
     def disturb(hosts):
         loader = hosts.ranks(2)[4]
         hosts.lose(2, 0, loader)

@@ -10,12 +10,13 @@ import sys
 import tempfile
 
 from hosts import Hosts, skip_without_hosts
-from jobs import PENSTOCK, Result, demo_photos, mpirun_words, run_job, run_tests, write_job
+from jobs import FULL, PENSTOCK, Result, demo_photos, left_to_full, mpirun_words, run_job, run_tests, write_job
 from leftovers import no_leftovers, run
 
 skip_without_hosts()
 work = tempfile.TemporaryDirectory(prefix="nodes_apart_test-")
-job = write_job(work.name, demo_photos(), trainers=None)  # how many train is said on the command line
+# Few photos, and three steps an epoch all the same; how many train is said on the command line.
+job = write_job(work.name, demo_photos(count=24, val_count=8, classes=3), trainers=None, batch=4)
 _expected = {}
 
 
@@ -49,6 +50,7 @@ def test_nodes_that_load_alone_feed_nodes_that_train_alone():
     assert seen == {"mpi"}, seen
 
 
+@left_to_full("test_nodes_that_load_alone_feed_nodes_that_train_alone; launch_line_test has the lines of all kinds of nodes")
 def test_a_node_may_do_both_beside_nodes_that_do_one():
     with no_leftovers() as env, Hosts(3, env) as hosts:
         result = launch(hosts, env, "host0:1,host1:1", "host1:1,host2:2", ["--json", "--epochs=2"])
@@ -67,7 +69,7 @@ def test_a_node_on_which_nothing_comes_up_is_named_and_left_clean():
     other = os.path.join(work.name, "other.yaml")
     with open(other, "w") as file:
         file.write("splits: 3\n")
-    for over, what, code, limit in (("/bin/false", PENSTOCK, 5, ["mpi.start_timeout_s=5"]), (other, job, 3, [])):
+    for over, what, code, limit in (("/bin/false", PENSTOCK, 5, ["mpi.start_timeout_s=5"]), (other, job, 3, []))[:2 if FULL else 1]:
         with no_leftovers() as env, Hosts(3, env) as hosts:
             mount = ["nsenter", "--target", str(hosts.pids[1]), "--mount", "mount", "--bind", over, what]
             subprocess.run(mount, check=True, timeout=20)
@@ -78,6 +80,7 @@ def test_a_node_on_which_nothing_comes_up_is_named_and_left_clean():
             assert re.search(r"rank 1 \(host host1\) was (not|never) heard of", result.stderr), result.log
 
 
+@left_to_full("several_hosts_test's test_launch: nodes that train and load, by --host")
 def test_nodes_that_do_both_keep_their_trainers():
     with no_leftovers() as env, Hosts(2, env) as hosts:
         result = launch(hosts, env, "host0:1,host1:1", "host0:1,host1:1", ["--json", "--epochs=2"])
@@ -94,6 +97,7 @@ with open(os.path.join(sys.argv[1], seen["RANK"] + ".json"), "w") as file:
 """
 
 
+@left_to_full("several_hosts_test's test_places_of_programs: nodes that train and load")
 def test_programs_are_told_their_places_among_the_trainers_alone():
     with no_leftovers() as env, Hosts(3, env) as hosts, tempfile.TemporaryDirectory(dir=work.name) as out:
         result = launch(hosts, env, "host0:1,host2:2", "host1:2", ["--quiet"], [sys.executable, "-c", LOOK, out])
@@ -132,7 +136,7 @@ def check_batch_job(mpirun):
 def test_nodes_of_a_batch_job_find_each_other_through_a_folder():
     # As srun starts them, a task a node (tests/launch/slurm_test.py has Slurm itself); no ssh: mpirun gets an agent.
     check_batch_job("mpirun")
-    if "PENSTOCK_OPENMPI5" in os.environ:
+    if FULL and "PENSTOCK_OPENMPI5" in os.environ:
         check_batch_job(os.environ["PENSTOCK_OPENMPI5"])
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from jobs import run_job, run_tests, write_job
+from jobs import FULL, left_to_full, run_job, run_tests, write_job
 from leftovers import no_leftovers, run
 from photos import PHOTOS, WORK, raises
 from trainers import Serving
@@ -15,27 +15,30 @@ import penstock
 
 job = write_job(WORK, PHOTOS, trainers=1, name="attached.yaml")
 
+# What programs ask for: importing torch takes most of their time. By default one of them does.
+OUTPUT = "torch" if FULL else "numpy"
+
 PROGRAM = """
 import os, signal, sys
 import penstock
-train = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+train = penstock.DataLoader(sys.argv[1], split="train", attach=True, output=sys.argv[2])
 assert not train.embedded
 for batch in train:
-    if len(sys.argv) > 2:
+    if len(sys.argv) > 3:
         os.kill(os.getpid(), signal.SIGKILL)
 print(train.stats()["ranks"][0]["splits"]["train"]["ranges"][-1]["pixel_hash"])
 """
 
 
-def attached(env, *words):
-    return run([sys.executable, "-c", PROGRAM, job, *words], 30, env=env)
+def attached(env, *words, output=OUTPUT):
+    return run([sys.executable, "-c", PROGRAM, job, output, *words], 30, env=env)
 
 
 def test_fed_by_a_serving_job_again_and_again():
     expected = run_job(job).report["splits"]["train"]
     with no_leftovers() as env, Serving(job, env) as serving:
         serving.wait_for("--stop")
-        first = attached(env)
+        first = attached(env, output="torch")
         assert first.returncode == 0, first.stderr
         assert expected["pixel_hash"] in first.stdout, (expected, first.stdout)
         assert attached(env, "kill").returncode == -signal.SIGKILL
@@ -47,12 +50,12 @@ def test_fed_by_a_serving_job_again_and_again():
 GROWING = """
 import os, shutil, sys
 import penstock
-old = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+old = penstock.DataLoader(sys.argv[1], split="train", attach=True, output=sys.argv[5])
 passing = iter(old)
 seen = [int(index) for index in next(passing).indices]
 for number in range(int(sys.argv[4])):
     shutil.copy(sys.argv[2], os.path.join(sys.argv[3], f"0000-new-{os.getpid()}-{number}.jpg"))
-new = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+new = penstock.DataLoader(sys.argv[1], split="train", attach=True, output=sys.argv[5])
 fresh = sum(len(batch[1]) for batch in new)
 for batch in passing:
     seen += [int(index) for index in batch.indices]
@@ -77,6 +80,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@left_to_full("test_programs_with_torchruns_variables_get_the_stream_of_the_job; of torch.distributed, sharding_test")
 def test_torchruns_programs_get_the_stream_of_the_job():
     try:
         import torch.distributed.run  # noqa: F401
@@ -99,6 +103,29 @@ def test_torchruns_programs_get_the_stream_of_the_job():
         serving.end()
 
 
+WITH_VARIABLES = """
+import sys
+import penstock
+train = penstock.DataLoader(sys.argv[1], split="train", output="numpy")
+assert not train.embedded and train.num_replicas == 2
+print(train.rank, sum(batch.num_valid for batch in train), train.stats()["order_hash"], train.stats()["pixel_hash"])
+"""
+
+
+def test_programs_with_torchruns_variables_get_the_stream_of_the_job():
+    two = write_job(WORK, PHOTOS, trainers=2, name="variables.yaml")
+    expected = run_job(two).hashes()["train"]
+    with no_leftovers() as env, Serving(two, env) as serving:
+        serving.wait_for("--stop")
+        programs = [subprocess.Popen([sys.executable, "-c", WITH_VARIABLES, two], stdout=subprocess.PIPE, text=True,
+                                     env={**env, "PENSTOCK_ATTACH": "1", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2",
+                                          "LOCAL_WORLD_SIZE": "2"}) for rank in "01"]
+        said = [program.communicate(timeout=30)[0].split() for program in programs]
+        assert [words[:2] for words in said] == [["0", "48"], ["1", "48"]], said  # padded
+        assert tuple(f"{sum(int(words[i], 16) for words in said) % 2 ** 128:032x}" for i in (2, 3)) == expected, (said, expected)
+        serving.end()
+
+
 def test_files_that_come_while_it_serves():
     """A loader made later sees them, and an iteration that runs keeps its list; so does the next program."""
     photos = os.path.join(WORK, "growing")
@@ -109,7 +136,7 @@ def test_files_that_come_while_it_serves():
     with no_leftovers() as env, Serving(growing, env) as serving:
         serving.wait_for("--stop")
         for more, wanted in ((1, "80 80 81 6 96"), (0, "81 81 81 6 96"), (15, "81 81 96 6 96")):
-            program = run([sys.executable, "-c", GROWING, growing, picture, folder, str(more)], 30, env=env)
+            program = run([sys.executable, "-c", GROWING, growing, picture, folder, str(more), OUTPUT], 30, env=env)
             assert program.returncode == 0 and program.stdout.strip() == wanted, (program.stdout, program.stderr)
         serving.end()
 
@@ -117,7 +144,7 @@ def test_files_that_come_while_it_serves():
 HOLDING = """
 import sys
 import penstock
-train = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+train = penstock.DataLoader(sys.argv[1], split="train", attach=True, output=sys.argv[2])
 print("open", flush=True)
 sys.stdin.read()
 print(sum(len(labels) for _, labels in train))
@@ -128,7 +155,7 @@ def test_two_programs_at_one_receiver():
     """The second is refused by name, and the first goes on."""
     with no_leftovers() as env, Serving(job, env) as serving:
         serving.wait_for("--stop")
-        first = subprocess.Popen([sys.executable, "-c", HOLDING, job], env=env, stdin=subprocess.PIPE,
+        first = subprocess.Popen([sys.executable, "-c", HOLDING, job, OUTPUT], env=env, stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, text=True)
         try:
             assert first.stdout.readline() == "open\n"
@@ -144,14 +171,14 @@ def test_two_programs_at_one_receiver():
 
 
 def test_nobody_serves():
-    raises(penstock.PeerLostError, lambda: penstock.DataLoader(job, split="train", attach=True, trainer__timeout_s=1),
+    raises(penstock.PeerLostError, lambda: penstock.DataLoader(job, split="train", attach=True, trainer__timeout_s=1, output=OUTPUT),
            "penstock serve")
 
 
 def test_not_attached_by_mistake():
     os.environ["PENSTOCK_ATTACH"] = "1"
     try:
-        with penstock.DataLoader(job, split="train", attach=False) as loader:
+        with penstock.DataLoader(job, split="train", attach=False, output=OUTPUT) as loader:
             assert loader.embedded
     finally:
         del os.environ["PENSTOCK_ATTACH"]

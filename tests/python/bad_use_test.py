@@ -19,7 +19,12 @@ from photos import JOB, PHOTOS, TRAIN, WORK, raises, script, tiny_job
 T = penstock.transforms
 
 
+OUTPUT = "torch" if FULL else "numpy"  # where nothing is said of it: importing torch takes seconds
+
+
 def loader(*args, **more):
+    if not more.keys() & {"output", "device", "pin_memory", "dtype", "channels_last"}:
+        more["output"] = OUTPUT
     return penstock.DataLoader(*args, **more)
 
 
@@ -141,9 +146,9 @@ def test_unusable_pictures():
 
 
 def test_uncaught_errors_end_the_program_with_a_name():
-    result = script("import penstock\npenstock.DataLoader('no.yaml')")
+    result = script(f"import penstock\npenstock.DataLoader('no.yaml', output={OUTPUT!r})")
     assert result.returncode == 1 and "penstock.errors.ConfigError: cannot read the job file 'no.yaml'" in result.stderr
-    result = script("import sys, penstock\ntry:\n  penstock.DataLoader('no.yaml')\nexcept penstock.Error as e:\n"
+    result = script(f"import sys, penstock\ntry:\n  penstock.DataLoader('no.yaml', output={OUTPUT!r})\nexcept penstock.Error as e:\n"
                     "  sys.exit(e.exit_code)")
     assert result.returncode == 3
 

@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from PIL import Image
 
 import penstock
-from jobs import PENSTOCK, run_job, run_tests
-from photos import JOB, TRAIN, VAL, WORK, raises, tiny_job
+from jobs import FULL, PENSTOCK, run_job, run_tests, write_job
+import photos
+from photos import PHOTOS, WORK, raises, tiny_job
 
 T = penstock.transforms
 
@@ -509,4 +511,5 @@ def test_show_gives_back_the_pixels():
     assert stretched.min() == 0 and stretched.max() == 255
 
 
-run_tests(globals())
+if __name__ == "__main__":
+    run_tests(globals())

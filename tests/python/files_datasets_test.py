@@ -11,7 +11,7 @@ import numpy as np
 import containers
 import leftovers
 import penstock
-from jobs import PENSTOCK, run_tests
+from jobs import FULL, PENSTOCK, run_tests
 from penstock import transforms as T
 from photos import TRAIN, raises
 
@@ -24,9 +24,15 @@ def first_batch(dataset, **more):
 
 
 def test_the_same_batch_from_every_kind():
-    wanted, size = first_batch(penstock.ImageFolder(TRAIN))
-    samples = containers.samples_of(TRAIN)
     with tempfile.TemporaryDirectory() as top:
+        some = os.path.join(top, "some")  # of each class: all of them are packed five times
+        for _, path, _ in [sample for sample in containers.samples_of(TRAIN) if FULL or sample[1].endswith(("0.jpg", "1.jpg"))]:
+            target = os.path.join(some, os.path.relpath(path, TRAIN))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy(path, target)
+        samples = containers.samples_of(some)
+        assert len(samples) > 10 and len({label for _, _, label in samples}) > 1
+        wanted, size = first_batch(penstock.ImageFolder(some))
         kinds = [
             penstock.WebDataset(containers.write_tars(os.path.join(top, "tar"), samples)),
             penstock.MDS(containers.write_mds(os.path.join(top, "mds"), samples)),

@@ -8,14 +8,14 @@ import time
 import warnings
 
 import numpy as np
-import torch
 
 import penstock
-from jobs import run_tests
+from jobs import FULL, run_tests
 from leftovers import run
 from photos import WORK, descendants
 
 sys.path.insert(0, WORK)
+OUTPUT = {} if FULL else {"output": "numpy"}  # importing torch takes most of the time of these programs and workers
 warnings.simplefilter("ignore")  # that the samples are made in Python
 
 DATA = """
@@ -49,7 +49,7 @@ def command_line(pid):
 
 def test_one_process_imports_for_train_and_val():
     data = dataset("plain", "")
-    with penstock.DataLoader(data, 4, num_workers=2) as train, penstock.DataLoader(data, 4, num_workers=2) as val:
+    with penstock.DataLoader(data, 4, num_workers=2, **OUTPUT) as train, penstock.DataLoader(data, 4, num_workers=2, **OUTPUT) as val:
         assert numbers(train) == numbers(val) == list(range(8))
         forked = {pid for pid in descendants() if "_fork_server.py" in command_line(pid)}
         workers = {pid for pid in forked if any(pid in descendants(other) for other in forked - {pid})}
@@ -61,7 +61,7 @@ def test_files_that_a_module_opens():
     log = os.path.join(WORK, "log")
     data = dataset("logging_module", f"import os\nLOG = open({log!r}, 'a')\n", "LOG.write(f'{index} of {os.getpid()}\\n'); LOG.flush()")
     open(log, "w").close()
-    with penstock.DataLoader(data, 4, num_workers=2) as loader:
+    with penstock.DataLoader(data, 4, num_workers=2, **OUTPUT) as loader:
         assert numbers(loader) == list(range(8))
         assert not any("_fork_server.py" in command_line(pid) for pid in descendants())
     with open(log) as file:
@@ -73,8 +73,8 @@ def test_exit_handlers_of_a_module_run_in_no_worker():
     gone = os.path.join(folder, "gone")
     data = dataset("with_handlers", f"import atexit, os\nif os.getpid() != {os.getpid()}:\n"
                    f"    atexit.register(lambda: os.mkdir({gone!r} + str(os.getpid())))\n")
-    with penstock.DataLoader(data, 4, num_workers=2) as train:
-        with penstock.DataLoader(data, 4, num_workers=2) as val:
+    with penstock.DataLoader(data, 4, num_workers=2, **OUTPUT) as train:
+        with penstock.DataLoader(data, 4, num_workers=2, **OUTPUT) as val:
             numbers(val)
         time.sleep(0.3)  # its workers have ended
         assert not os.listdir(folder)
@@ -91,7 +91,7 @@ def test_a_module_that_changes_what_is_global():
                    "    socket.setdefaulttimeout(0.1)\n    signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
                    "    class Tee:\n        def write(self, text): pass\n        def flush(self): pass\n    sys.stdout = Tee()\n",
                    "print(index)")
-    with penstock.DataLoader(data, 4, num_workers=1) as loader:
+    with penstock.DataLoader(data, 4, num_workers=1, **OUTPUT) as loader:
         assert numbers(loader) == list(range(8))
         before = sorted(descendants())
         time.sleep(0.5)
@@ -102,11 +102,11 @@ def test_the_working_folder_is_the_programs():
     data = dataset("relative", "import os\n", "assert os.path.exists('marker'), os.getcwd()")
     here, other = os.getcwd(), tempfile.mkdtemp(dir=WORK)
     open(os.path.join(other, "marker"), "w").close()
-    with penstock.DataLoader(dataset("plain", ""), 4, num_workers=1) as first:
+    with penstock.DataLoader(dataset("plain", ""), 4, num_workers=1, **OUTPUT) as first:
         numbers(first)
         os.chdir(other)
         try:
-            with penstock.DataLoader(data, 4, num_workers=1) as second:
+            with penstock.DataLoader(data, 4, num_workers=1, **OUTPUT) as second:
                 assert numbers(second) == list(range(8))
         finally:
             os.chdir(here)
@@ -114,13 +114,13 @@ def test_the_working_folder_is_the_programs():
 
 def test_a_forked_program_has_its_own():
     data = dataset("plain", "")
-    with penstock.DataLoader(data, 4, num_workers=1) as loader:
+    with penstock.DataLoader(data, 4, num_workers=1, **OUTPUT) as loader:
         numbers(loader)
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                with penstock.DataLoader(data, 4, num_workers=1) as own:
+                with penstock.DataLoader(data, 4, num_workers=1, **OUTPUT) as own:
                     code = 0 if numbers(own) == list(range(8)) else 2
             finally:
                 os._exit(code)
@@ -145,7 +145,7 @@ class Growing:
 
 def test_samples_of_growing_size_and_of_any_dtype():
     for workers in (0, 1):
-        with penstock.DataLoader(Growing(), 2, num_workers=workers, collate_fn=list) as loader:
+        with penstock.DataLoader(Growing(), 2, num_workers=workers, collate_fn=list, **OUTPUT) as loader:
             found = [sample for batch in loader for sample in batch]
             for index, (pixels, objects, structured) in enumerate(found):
                 expected = Growing()[index]
@@ -172,9 +172,10 @@ class Mine(Base):
         with open(sys.argv[1], "a") as file: file.write(f"{os.getpid()}\\n")
     def __getitem__(self, index): return index
 if __name__ == "__main__":
-    with penstock.DataLoader(Mine(), 2, num_workers=1) as loader:
+    with penstock.DataLoader(Mine(), 2, num_workers=1, **OUTPUT) as loader:
         print([int(one) for batch in loader for one in batch])
 """
+    program = program.replace("**OUTPUT", f"**{OUTPUT!r}")
     path, made = os.path.join(WORK, "mine.py"), os.path.join(WORK, "made")
     with open(path, "w") as file:
         file.write(program)
@@ -186,5 +187,7 @@ if __name__ == "__main__":
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
+    if FULL:
+        import torch
+        torch.set_num_threads(1)
     run_tests(globals())

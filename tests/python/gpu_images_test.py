@@ -16,7 +16,8 @@ import penstock
 from jobs import FULL, run_job, run_tests, write_job
 from penstock import transforms as T
 from penstock._gpu_images import GpuImages
-from photos import JOB, PHOTOS, TRAIN, WORK, raises
+from photos import WORK, digest, raises
+from small_photos import JOB, SMALL, TRAIN
 from simulated_cuda import Cuda, gone_too_early
 
 os.environ["PENSTOCK_GPUS"] = "host"
@@ -66,7 +67,7 @@ def compared(epochs=1, **options):
 
 def test_every_dtype_and_layout_has_the_cpus_bytes():
     for channels_last in (False, True):
-        for dtype in (None, "float16", torch.bfloat16, "uint8"):
+        for dtype in (None, "float16", torch.bfloat16, "uint8") if FULL else ("float16",) if channels_last else (None,):
             if dtype == "uint8" and not channels_last:
                 continue
             device, images, cuda = compared(2, **folder(T.RandomResizedCrop((40, 56)), T.RandomHorizontalFlip()), dtype=dtype,
@@ -137,7 +138,7 @@ def test_cutmix_is_bytes_and_mixup_is_not():
         return dict(dataset=penstock.ImageFolder(TRAIN), transform=[crop, *LAST, *last], batch_size=8, shuffle=True)
     device, images, _ = compared(**mixed(T.CutMix(num_classes=4)))
     assert device["finishing"] == "gpu" and device["uploaded_bytes"] == images * 3 * 32 * 32
-    for last in (T.MixUp(num_classes=4), T.RandomChoice([T.MixUp(num_classes=4), T.CutMix(num_classes=4)])):
+    for last in (T.MixUp(num_classes=4), T.RandomChoice([T.MixUp(num_classes=4), T.CutMix(num_classes=4)]))[:2 if FULL else 1]:
         device, _, cuda = compared(**mixed(last))
         assert device["finishing"] == "cpu" and "MixUp" in device["why"] and cuda.finished == 0
 
@@ -160,7 +161,7 @@ def test_wrap_and_preprocessor_finish_there_too():
 
     options = dict(job={"seed": 3, "splits": {"train": {"mode": "train", "dataset": {"folder": TRAIN}, "batch_size": 8, "pipeline": [
         {"RandomResizedCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}}, "on_error": "substitute"})
-    for more in (dict(), dict(dtype="float16"), dict(dtype="bfloat16", channels_last=True), dict(dtype="uint8")):
+    for more in (dict(), dict(dtype="uint8"), dict(dtype="float16"), dict(dtype="bfloat16", channels_last=True))[:4 if FULL else 2]:
         def both(**device):
             with penstock.Preprocessor(**options, **more, **device) as preprocess:
                 images, why = preprocess(encoded[:20], index=range(20), epoch=1, errors="status")
@@ -347,29 +348,34 @@ with open(os.path.join(folder, os.environ["RANK"]), "w") as file:
 
 
 def test_under_mpirun_and_in_dumps():
-    """Two trainers' programs, each with a GPU, and a loader: bytes, hashes and dumps as without GPUs."""
+    """Two trainers' programs, each with a GPU, and a loader: bytes, hashes and dumps as without GPUs. By default one such program,
+    which imports torch, beside a run without program and this process."""
     if shutil.which("mpirun") is None:
         return
-    made = {}
+    made, trainers = {}, 2 if FULL else 1
     for device in ("", "cuda:0"):
         top = tempfile.mkdtemp(dir=WORK)
-        job = write_job(top, PHOTOS, trainers=2)
+        job = write_job(top, SMALL, trainers=trainers)
         program = os.path.join(top, "program.py")
         with open(program, "w") as file:
             file.write(_PROGRAM)
         dumps = {}
         for raw in (False, True) if FULL else (False,):
             options = [f"--dump={top}/dump{raw}", *(["--raw"] if raw else [])]
-            result = run_job(job, ranks=3, options=options, timeout=90,
-                             program=[sys.executable, program, job, top, os.path.dirname(os.path.abspath(__file__)), device])
+            words = [sys.executable, program, job, top, os.path.dirname(os.path.abspath(__file__)), device]
+            result = run_job(job, ranks=trainers + 1, options=options, timeout=90, program=words if FULL or device else [])
             assert result.code == 0, result.log
             for name in sorted(os.listdir(f"{top}/dump{raw}/train_e0")):
                 with open(f"{top}/dump{raw}/train_e0/{name}", "rb") as file:
                     dumps[raw, name] = file.read() if name.endswith(".npy") else sorted(file.read().splitlines())
-        batches = [json.load(open(os.path.join(top, str(rank)))) for rank in range(2)]
+        if FULL or device:
+            batches = [json.load(open(os.path.join(top, str(rank)))) for rank in range(trainers)]
+        else:
+            with penstock.DataLoader(job, split="train", channels_last=True) as train:
+                batches = [[[digest(images), digest(labels)] for images, labels in train]]
         made[device] = batches, dumps, result.hashes()
     assert len(made[""][0][0]) > 1 and len(made[""][1]) > 10
-    assert made[""][0] == made["cuda:0"][0] and made[""][2] == made["cuda:0"][2]
+    assert made[""][0] == made["cuda:0"][0] and made[""][2]["train"] == made["cuda:0"][2]["train"]
     assert made[""][1].keys() == made["cuda:0"][1].keys()
     assert [key for key, value in made[""][1].items() if value != made["cuda:0"][1][key]] == []
 

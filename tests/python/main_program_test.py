@@ -1,7 +1,7 @@
 """A program's own class as the transform of torchvision's data set, in worker processes: workers run the program's file to find
 it, as they do for a data set of the program's own. Without cloudpickle, which would send such a class by itself."""
 
-from jobs import run_tests
+from jobs import left_to_full, run_tests
 from photos import TRAIN, script
 
 PROGRAM = f"""
@@ -43,6 +43,7 @@ def test_a_transform_that_the_program_defines():
     assert done.returncode == 0 and done.stdout == "80 samples compared\n", done.stdout + done.stderr
 
 
+@left_to_full("own_dataset_test, test_a_programs_own_class_sees_its_arguments_and_its_package: one whose data set is its own class")
 def test_a_program_without_a_guard_is_told():
     """And ends: its workers do not start workers."""
     done = script(PROGRAM + "main()\n", timeout=120)

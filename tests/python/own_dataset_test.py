@@ -11,13 +11,14 @@ import time
 
 import numpy as np
 
-from jobs import run_tests
+from jobs import FULL, run_tests
 from photos import TRAIN, descendants, raises, script
 
 import own_functions
 import penstock
 from penstock import transforms as T
 
+OUTPUT = "torch" if FULL else "numpy"  # importing torch takes most of the time; torch's tensors: own_samples_test, torch_datasets_test
 STEPS = [T.RandomResizedCrop(48), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
 
 
@@ -69,6 +70,7 @@ def hashes(loader):
 
 
 def load(dataset, **options):
+    options.setdefault("output", OUTPUT)
     return penstock.DataLoader(dataset, batch_size=16, shuffle=True, seed=3, **options)
 
 
@@ -124,7 +126,7 @@ def test_a_class_that_is_no_text_is_named():
 def test_text_and_bytes():
     options = dict(batch_size=5, transform=[T.CenterCrop(32)], limits__max_field_bytes=200, on_error="substitute",
                    bad_samples__max_count=5)
-    for output in ("torch", "numpy"):
+    for output in ("torch", "numpy") if FULL else ("numpy",):
         kept = []
         with penstock.DataLoader(Captioned(), batch="dict", keys={"text": "caption"}, output=output, **options) as own:
             for batch in own:
@@ -138,10 +140,10 @@ def test_text_and_bytes():
                 kept += batch["raw"]
         assert len(kept) == 12 and all(type(value) is bytes for value in kept)  # they need no memory of the batch
     # In evaluation an unusable sample is there, masked and empty.
-    with penstock.DataLoader(Captioned(), mode="eval", copy=True, **options) as own:
+    with penstock.DataLoader(Captioned(), mode="eval", copy=True, output=OUTPUT, **options) as own:
         images, labels, raw, text, weight = (sum((list(batch[at]) for batch in own), []) for at in range(5))
     assert len(text) == 12 and text[6].startswith("picture 6") and text[7] == "" and raw[7] == b"" and int(labels[7]) == -100
-    with penstock.DataLoader(Captioned(), **{**options, "on_error": "fail"}) as own:
+    with penstock.DataLoader(Captioned(), output=OUTPUT, **{**options, "on_error": "fail"}) as own:
         raises(penstock.DatasetError, lambda: list(own), "field 'text' has 300 bytes, above limits.max_field_bytes (200)")
 
 
@@ -181,7 +183,7 @@ class Some(Captioned):
 
 
 def test_workers_of_a_dataset_that_is_closed_end():
-    options = dict(batch_size=2, transform=[T.CenterCrop(32)], loader__threads=2)
+    options = dict(batch_size=2, transform=[T.CenterCrop(32)], loader__threads=2, output=OUTPUT)
     with penstock.DataLoader(Some(5), **options) as stays:
         next(iter(stays))
         alone = len(descendants())
@@ -225,7 +227,7 @@ def test_workers_share_no_file():
     with tempfile.NamedTemporaryFile() as file:
         file.write(bytes(range(64)))
         file.flush()
-        with penstock.DataLoader(OpensAFile(file.name), batch_size=8, loader__threads=3) as loader:
+        with penstock.DataLoader(OpensAFile(file.name), batch_size=8, loader__threads=3, output=OUTPUT) as loader:
             for images, labels in loader:
                 read = np.asarray(images)[:, 0, 0, 0]
                 assert (read == np.asarray(labels)).all(), (read, labels)
@@ -281,7 +283,7 @@ class Own:
         return numpy.zeros((8, 8, 3), numpy.uint8), NUMBER
 
 def main():
-    with penstock.DataLoader(Own(), batch_size=4, transform=[penstock.transforms.CenterCrop(8)]) as loader:
+    with penstock.DataLoader(Own(), batch_size=4, transform=[penstock.transforms.CenterCrop(8)], output=sys.argv[2]) as loader:
         print([labels.tolist() for _, labels in loader])
 
 {guard}main()
@@ -302,7 +304,7 @@ def test_a_programs_own_class_sees_its_arguments_and_its_package():
             file.write("raise ImportError('not here')")
 
         def run(*arguments):
-            return subprocess.run([sys.executable, *arguments, "77"], cwd=folder, capture_output=True, text=True, timeout=120)
+            return subprocess.run([sys.executable, *arguments, "77", OUTPUT], cwd=folder, capture_output=True, text=True, timeout=120)
 
         for arguments in (["plain.py"], ["-m", "own_package.train"]):
             done = run(*arguments)

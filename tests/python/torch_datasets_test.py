@@ -19,7 +19,8 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
 import penstock
 from jobs import run_tests
 from penstock import _torch_datasets
-from photos import TRAIN, VAL, WORK, raises
+from photos import WORK, raises
+from small_photos import TRAIN, VAL
 
 STEPS = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor()])
 
@@ -130,6 +131,35 @@ def test_pictures_of_coco_with_their_annotations():
     with penstock.DataLoader(dataset, 2) as loader:
         theirs = list(torch.utils.data.DataLoader(dataset, 2))
         assert [targets for _, targets in loader] == [targets for _, targets in theirs]
+
+
+def test_pictures_that_no_step_gives_one_size():
+    """torch needs none where all pictures have one size, or a collate_fn takes several."""
+    top = os.path.join(WORK, "one_size")
+    for label in "ab":
+        os.makedirs(os.path.join(top, label))
+        for number in range(5):
+            Image.new("RGB", (24, 20), (number, 7, 40 * number)).save(os.path.join(top, label, f"{number}.png"))
+    for transform in (V.ToTensor(), V.Compose([V.Resize(16), V.ToTensor()])):
+        dataset = ImageFolder(top, transform)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            loader = penstock.DataLoader(dataset, 4)
+        assert any("CenterCrop((height, width))" in str(one.message) for one in said), said
+        with loader:
+            for (images, labels), (wanted, numbers) in zip(loader, torch.utils.data.DataLoader(dataset, 4)):
+                assert torch.equal(images, wanted) and torch.equal(labels, numbers)
+    coco = annotated(CocoDetection, V.ToTensor())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = penstock.DataLoader(coco, 4, collate_fn=pairs_of)
+    with loader:
+        for place, batch in enumerate(loader):
+            for row, (picture, target) in enumerate(zip(*batch), 4 * place):
+                wanted, annotations = coco[row]
+                assert torch.equal(picture, wanted) and target == annotations
+    with penstock.DataLoader(ImageFolder(top, V.Compose([V.CenterCrop((20, 24)), V.ToTensor()])), 4) as loader:
+        assert next(iter(loader))[0].shape == (4, 3, 20, 24)
 
 
 def test_coco_that_python_has_to_read():

@@ -146,9 +146,11 @@ def test_seeds_come_from_torch():
     torch.manual_seed(12)
     assert of() != first
     assert of(seed=11) == of(generator=torch.Generator().manual_seed(11)) == of(seed=11)
-    torch.manual_seed(11)
-    torch.rand(3)  # what one rank may draw and another not
-    assert of(num_replicas=1, rank=0) == of(seed=11)
+    shares = []
+    for rank in range(2):
+        torch.manual_seed(20 + rank)  # as processes that nobody seeds
+        shares.append(of(num_replicas=2, rank=rank))
+    assert sorted(shares[0] + shares[1]) == list(range(80)) and of(num_replicas=1, rank=0) == of(seed=0)
     raises(penstock.UsageError, lambda: of(seed=3, generator=torch.Generator()), "generator", "seed")
 
 

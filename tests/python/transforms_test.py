@@ -1,6 +1,7 @@
 """penstock.transforms: the program's own catalogue, torchvision's words, and torchvision's pixels."""
 
 import inspect
+import itertools
 import json
 import os
 
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 
 import penstock
-from jobs import PENSTOCK, run_tests
+from jobs import FULL, PENSTOCK, run_tests
 from leftovers import run
 from penstock import transforms as T
 from photos import VAL, raises
@@ -177,14 +178,14 @@ def test_pixels_of_an_eval_pipeline_are_torchvisions():
         with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=8, shuffle=False,
                                  transform=T.Compose(mine)) as val:
             seen = 0
-            for images, labels in val:
+            for images, labels in val if FULL else itertools.islice(val, 1):
                 for image, label in zip(images, labels):
                     path = files()[seen]
                     wanted = np.asarray(reference(Image.open(path).convert("RGB"))).transpose(2, 0, 1)
                     assert image.dtype == torch.uint8 and np.array_equal(image.numpy(), wanted), (path, mine)
                     assert val.classes[int(label)] == os.path.basename(os.path.dirname(path))
                     seen += 1
-        assert seen == 26
+        assert seen == (26 if FULL else 8)
 
 
 def test_floats_of_an_eval_pipeline_are_torchs():

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 
-from jobs import PENSTOCK, skip_without_mpirun
+from forked import Child
+from jobs import FULL, PENSTOCK, skip_without_mpirun
 from leftovers import no_leftovers, run
 
 skip_without_mpirun()
@@ -41,17 +42,25 @@ def losses(said):
 
 
 class Program:
+    """Alone it runs in a child of this process (forked.py); with PENSTOCK_FULL=1 in an interpreter of its own, as users start it."""
+
     def __init__(self, folder, name, job, python=sys.executable):
         self.words = self.torchrun_words = [python, os.path.join(EXAMPLES, folder, name)]
         self.job = job
 
     @staticmethod
     def _end(words, limit_s, code, env):
-        done = run(words, limit_s, env={**env, **FIXED})
-        log = f"{words}\n{done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, log
+        if FULL or words[0] != sys.executable:
+            done = run(words, limit_s, env={**env, **FIXED})
+            ended, out, err = done.returncode, done.stdout, done.stderr
+        else:
+            child = Child(words, {**env, **FIXED})
+            out, err = child.communicate(limit_s)
+            ended = child.returncode
+        log = f"{words}\n{ended}\n{out}\n{err}"
+        assert ended == code, log
         assert code == 0 or "Traceback" not in log or "penstock.errors." in log, log  # its own errors may be shown so
-        return done.stdout if code == 0 else done.stdout + done.stderr
+        return out if code == 0 else out + err
 
     def _with_output(self, words):
         own = any(word == "--output" or word.startswith("output=") for word in words) or words[:1] in (("lists",), ("evaluate",))
