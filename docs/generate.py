@@ -208,7 +208,7 @@ def completion(root):
             if option.choices:
                 values["|".join(option.flags)] = " ".join(option.choices)
     parents = "|".join(" ".join(one.words[1:]) for one in every(root) if one.children and len(one.words) > 1)
-    choices = [f'    {flags}) COMPREPLY=($(compgen -W "{words}" -- "$word")); return ;;' for flags, words in sorted(values.items())]
+    choices = [f'    {flags}) mapfile -t COMPREPLY < <(compgen -W "{words}" -- "$word"); return ;;' for flags, words in sorted(values.items())]
     return "\n".join([
         "# bash completion of penstock; docs/generate.py writes this file.",
         "_penstock() {",
@@ -229,9 +229,9 @@ def completion(root):
         *cases,
         '  esac',
         '  if [[ "$word" == -* || -z "$command" ]]; then',
-        '    COMPREPLY=($(compgen -W "$words" -- "$word"))',
+        '    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")',
         '  else',
-        '    COMPREPLY=($(compgen -W "$(_penstock_below "$command")" -- "$word") $(compgen -f -- "$word"))',
+        '    mapfile -t COMPREPLY < <(compgen -W "$(_penstock_below "$command")" -- "$word"; compgen -f -- "$word")',
         '    compopt -o filenames',
         '  fi',
         "}",

@@ -11,9 +11,9 @@ _penstock() {
     esac
   done
   case "$before" in
-    --device) COMPREPLY=($(compgen -W "cpu gpu auto" -- "$word")); return ;;
-    --policy) COMPREPLY=($(compgen -W "production fixed round-robin shortest-queue power-of-two" -- "$word")); return ;;
-    --role) COMPREPLY=($(compgen -W "trainer loader" -- "$word")); return ;;
+    --device) mapfile -t COMPREPLY < <(compgen -W "cpu gpu auto" -- "$word"); return ;;
+    --policy) mapfile -t COMPREPLY < <(compgen -W "production fixed round-robin shortest-queue power-of-two" -- "$word"); return ;;
+    --role) mapfile -t COMPREPLY < <(compgen -W "trainer loader" -- "$word"); return ;;
   esac
   case "$command" in
     "") words="init run serve launch check doctor index pack unpack inspect demo-data config schema bench report replay profile
@@ -50,9 +50,9 @@ _penstock() {
       --what-if" ;;
   esac
   if [[ "$word" == -* || -z "$command" ]]; then
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
   else
-    COMPREPLY=($(compgen -W "$(_penstock_below "$command")" -- "$word") $(compgen -f -- "$word"))
+    mapfile -t COMPREPLY < <(compgen -W "$(_penstock_below "$command")" -- "$word"; compgen -f -- "$word")
     compopt -o filenames
   fi
 }
