@@ -85,6 +85,10 @@ def main():
             "bindings/c/penstock.h", "bindings/mpi/join.h", "bindings/torch/data_loader.h", "bindings/torch/dataset.h", "runtime/base/arithmetic.h", "runtime/base/error.h", "runtime/base/fields.h",
             "runtime/base/memory.h", "runtime/client/data_loader.h", "runtime/embedded/receiver_host.h", "runtime/pixels/finish.h",
             "runtime/process/placement.h", "runtime/ranks/joined_rank.h", "runtime/serving/preprocessor.h")], headers
+        shared = os.path.join(moved, "share")
+        pages = os.listdir(os.path.join(shared, "man", "man1"))
+        assert sorted(pages) == sorted(os.listdir(os.path.join(SOURCE, "docs", "man"))) and "penstock-run.1" in pages, pages
+        assert os.path.exists(os.path.join(shared, "bash-completion", "completions", "penstock"))
         # Each needs nothing but the others that are installed, and MPI's.
         with_mpi = cached("PENSTOCK_MPI") != "OFF"
         flags_of_mpi = subprocess.run(["mpicc", "--showme:compile"], capture_output=True, text=True).stdout.split() if with_mpi else []
