@@ -103,6 +103,23 @@ def test_lengths():
     assert not long, f"longer than 140 characters: {', '.join(long)}"
 
 
+def test_messages_of_the_troubleshooting_page():
+    """Each message that is quoted there is one of the sources, but for what a run puts into it."""
+    sources = []
+    for top in ("runtime", "launch", "sampler", "transport", "bindings"):
+        for folder, _, names in os.walk(os.path.join(SOURCE, top)):
+            for name in names:
+                if name.endswith((".cpp", ".h", ".py")):
+                    with open(os.path.join(folder, name), encoding="utf-8") as file:
+                        sources.append(file.read())
+    text = re.sub(r'"\s*\n\s*"', "", "\n".join(sources))
+    quoted = re.findall(r"^\| `([^`]+)` \|", read("docs/guides/troubleshooting.md"), re.M)
+    pieces = [(message, piece.strip(" :,")) for message in quoted for piece in re.split(r"…|\d+|job\.yaml", message)]
+    missing = [f"{message}: '{piece}'" for message, piece in pieces if len(piece) >= 9 and piece not in text]
+    assert len(quoted) > 20, quoted
+    assert not missing, "no source says so: " + "; ".join(missing)
+
+
 def test_man_pages():
     if shutil.which("man") is None:
         print("no man here: the pages are not formatted")
