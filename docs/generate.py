@@ -20,7 +20,6 @@ DOCS = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(DOCS)
 FOLDERS = ("reference", "man", "completion")
 WIDTH = 120
-NOTICE = "<!-- docs/generate.py writes this page. -->\n"
 
 # (code, what it means, where to look). The codes 1 to 5 are those of ErrorKind in runtime/base/error.h.
 EXIT_CODES = [
@@ -51,6 +50,10 @@ def wrapped(text, first="", rest=None):
     lines = textwrap.fill(hidden, WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest,
                           break_long_words=False, break_on_hyphens=False)
     return re.sub("\ue000(\\d{3})\ue001*", lambda match: spans[int(match.group(1))], lines)
+
+
+def head_of(title, intro):
+    return [f"<!-- docs/generate.py writes this page. -->\n# {title}\n", wrapped(intro) + "\n"]
 
 
 # ---- the program's --help -------------------------------------------------------------------------------------------
@@ -144,8 +147,8 @@ def is_flag_of_all(entry):
 
 
 def commands_page(root):
-    lines = [NOTICE + "# Commands\n", wrapped("[Which command does what](../guides/commands.md) is a shorter table. "
-             "[Exit codes](exit_codes.md) are the same for all commands. Every command has `-h, --help`.") + "\n"]
+    lines = head_of("Commands", "[Which command does what](../guides/commands.md) is a shorter table. [Exit codes](exit_codes.md) "
+                    "are the same for all commands. Every command has `-h, --help`.")
     for command in every(root):
         lines.append(f"## {command.name}\n")
         lines.append(wrapped(command.summary[0].upper() + command.summary[1:] + ("" if command.summary[-1] in ".?" else ".")) + "\n")
@@ -208,7 +211,8 @@ def completion(root):
             if option.choices:
                 values["|".join(option.flags)] = " ".join(option.choices)
     parents = "|".join(" ".join(one.words[1:]) for one in every(root) if one.children and len(one.words) > 1)
-    choices = [f'    {flags}) mapfile -t COMPREPLY < <(compgen -W "{words}" -- "$word"); return ;;' for flags, words in sorted(values.items())]
+    choices = [f'    {flags}) mapfile -t COMPREPLY < <(compgen -W "{words}" -- "$word"); return ;;'
+               for flags, words in sorted(values.items())]
     return "\n".join([
         "# bash completion of penstock; docs/generate.py writes this file.",
         "_penstock() {",
@@ -254,7 +258,7 @@ def kind_of(node):
     if "anyOf" in node:
         return " or ".join(dict.fromkeys(kind_of(one) for one in node["anyOf"]))
     kind = node.get("type", "any")
-    kind = [one for one in kind if one != "null"][0] if isinstance(kind, list) else kind
+    kind = next(one for one in kind if one != "null") if isinstance(kind, list) else kind
     if kind == "array" and isinstance(node.get("items"), dict) and "type" in node["items"]:
         return f"list of {node['items']['type']}s"
     low, high = node.get("minimum"), node.get("maximum")
@@ -285,8 +289,9 @@ def keys_below(prefix, node, skip=()):
 def keys_page(program):
     schema = json.loads(subprocess.run([program, "schema"], capture_output=True, text=True, check=True).stdout)
     split = schema["definitions"]["split"]
-    lines = [NOTICE + "# Job keys\n", wrapped("Every key of a job file, with type, default and meaning. [The job file](../guides/job_file.md) "
-             "explains it; `penstock schema` prints the same as a JSON Schema for editors.") + "\n", "## At the top\n"]
+    lines = head_of("Job keys", "Every key of a job file, with type, default and meaning. [The job file](../guides/job_file.md) "
+                    "explains it; `penstock schema` prints the same as a JSON Schema for editors.")
+    lines.append("## At the top\n")
     sections = {name: node for name, node in schema["properties"].items() if node.get("properties")}
     lines += [key_line(name, node) for name, node in schema["properties"].items() if name not in sections and name != "splits"]
     for name, node in sections.items():
@@ -304,8 +309,8 @@ def keys_page(program):
 
 def cluster_page(program):
     schema = json.loads(subprocess.run([program, "schema", "--cluster"], capture_output=True, text=True, check=True).stdout)
-    lines = [NOTICE + "# Cluster keys\n", wrapped("Every key of the cluster file that `penstock plan` and `simulate` read. "
-             "[Planning](../guides/planning.md) explains it; `penstock schema --cluster` prints the same as a JSON Schema.") + "\n"]
+    lines = head_of("Cluster keys", "Every key of the cluster file that `penstock plan` and `simulate` read. "
+                    "[Planning](../guides/planning.md) explains it; `penstock schema --cluster` prints the same as a JSON Schema.")
     for name, node in schema["properties"].items():
         below = node.get("additionalProperties")
         if isinstance(below, dict):
@@ -411,7 +416,7 @@ def members_of(one):
 def module_doc(name):
     """The docstring of a module of the package that may not be importable here, as of Lightning's."""
     with open(os.path.join(SOURCE, "bindings", "python", "penstock", f"{name}.py"), encoding="utf-8") as file:
-        return re.match(r'"""(.*?)"""', file.read(), re.S).group(1)
+        return re.match(r'"""(.*?)"""', file.read(), re.DOTALL).group(1)
 
 
 def python_page():
@@ -419,8 +424,8 @@ def python_page():
     named = [name for _, names in PYTHON_GROUPS for name in names]
     left = set(penstock.__all__) - set(named) - {"errors", "transforms"}
     assert not left, f"a group of PYTHON_GROUPS must have {sorted(left)}"
-    lines = [NOTICE + "# Python API\n", wrapped("`help(penstock.DataLoader)` shows the same. [Python](../guides/python.md) is the guide, and "
-             "[Transforms](transforms.md) has `penstock.transforms`.") + "\n"]
+    lines = head_of("Python API", "`help(penstock.DataLoader)` shows the same. [Python](../guides/python.md) is the guide, and "
+                    "[Transforms](transforms.md) has `penstock.transforms`.")
     for title, names in PYTHON_GROUPS:
         lines.append(f"## {title}\n")
         for name in names:
@@ -459,11 +464,13 @@ def transforms_page(catalogue):
     names = [name for name in transforms.__all__ if name not in ("Compose", "Transform")]
     assert sorted(nodes) == sorted(names), set(nodes) ^ set(names)
     same = [name for name in names if name in STEPS]
-    lines = [NOTICE + "# Transforms\n", wrapped("A job's `pipeline` is a list of these; `penstock.transforms` has a class for each, with the same "
-             "parameters. Objects of torchvision.transforms (v1 and v2) are taken in their place. `penstock.describe_transforms(loader)` says "
-             "of each step where it runs and how near its pixels are to torchvision's.") + "\n", "## torchvision's names\n",
-             wrapped(f"These {len(same)} have torchvision's name and parameters, and some have `mask_fill` besides: " + ", ".join(f"`{name}`" for name in same) + ".") + "\n",
-             "| torchvision.transforms | here |", "|---|---|"]
+    lines = head_of("Transforms", "A job's `pipeline` is a list of these; `penstock.transforms` has a class for each, with the same "
+                    "parameters. Objects of torchvision.transforms (v1 and v2) are taken in their place. "
+                    "`penstock.describe_transforms(loader)` says of each step where it runs and how near its pixels are to torchvision's.")
+    lines += ["## torchvision's names\n",
+              wrapped(f"These {len(same)} have torchvision's name and parameters, and some have `mask_fill` besides: "
+                      + ", ".join(f"`{name}`" for name in same) + ".") + "\n",
+              "| torchvision.transforms | here |", "|---|---|"]
     lines += [f"| `{name}` | {here} |" for name, here in ELSEWHERE.items()]
     lines.append("")
     lines.append(wrapped("torchvision has none of " + ", ".join(f"`{name}`" for name in names if name not in STEPS) + ".") + "\n")
@@ -486,7 +493,7 @@ def transforms_page(catalogue):
 
 def public_headers():
     with open(os.path.join(SOURCE, "cmake", "install.cmake"), encoding="utf-8") as file:
-        block = re.search(r"set\(PENSTOCK_PUBLIC_HEADERS\n(.*?)\)", file.read(), re.S).group(1)
+        block = re.search(r"set\(PENSTOCK_PUBLIC_HEADERS\n(.*?)\)", file.read(), re.DOTALL).group(1)
     return [line.strip() for line in block.split("\n") if line.strip() and not line.strip().startswith("#")]
 
 
@@ -519,10 +526,11 @@ def comment_to_markdown(lines):
 
 
 def cpp_page():
-    lines = [NOTICE + "# C++ API\n", wrapped("The installed headers, each with its opening comment. [C++](../guides/cpp.md) is the guide. "
-             "Include paths are rooted as in the repository: `#include \"runtime/client/data_loader.h\"`.") + "\n"]
+    lines = head_of("C++ API", "The installed headers, each with its opening comment. [C++](../guides/cpp.md) is the guide. "
+                    "Include paths are rooted as in the repository: `#include \"runtime/client/data_loader.h\"`.")
     first = ["runtime/client/data_loader.h", "runtime/serving/preprocessor.h", "runtime/pixels/finish.h", "runtime/base/fields.h",
-             "runtime/base/error.h", "bindings/torch/data_loader.h", "bindings/torch/dataset.h", "bindings/mpi/join.h", "bindings/c/penstock.h"]
+             "runtime/base/error.h", "bindings/torch/data_loader.h", "bindings/torch/dataset.h", "bindings/mpi/join.h",
+             "bindings/c/penstock.h"]
     headers = public_headers()
     assert set(first) <= set(headers), set(first) - set(headers)
     for header in first:
@@ -532,12 +540,15 @@ def cpp_page():
             comment = [re.sub(r"^(/\*| \*)? ?", "", line, count=1) for line in text[:text.index("*/")].rstrip().split("\n")]
         else:
             comment = [line[3:] for line in re.match(r"(?://.*\n)+", text).group(0).rstrip("\n").split("\n")]
-        found = re.findall(r"^(?:class|struct|enum class) (\w+)[^;]*?\{", text, re.M) or re.findall(r"^\w[\w ]*\*? ?(penstock_\w+)\(", text, re.M)
+        found = (re.findall(r"^(?:class|struct|enum class) (\w+)[^;]*?\{", text, re.MULTILINE)
+                 or re.findall(r"^\w[\w ]*\*? ?(penstock_\w+)\(", text, re.MULTILINE))
         lines.append(f"## {header}\n")
         lines.append(comment_to_markdown(comment) + "\n")
-        lines.append(wrapped("It declares " + ", ".join(f"`{name}`" for name in dict.fromkeys(found)) + f": [{header}](../../{header}).") + "\n")
+        declared = ", ".join(f"`{name}`" for name in dict.fromkeys(found))
+        lines.append(wrapped(f"It declares {declared}: [{header}](../../{header}).") + "\n")
     lines.append("## What these include\n")
-    lines.append(wrapped("Programs need not name these headers: " + ", ".join(f"[{one}](../../{one})" for one in headers if one not in first) + "."))
+    others = ", ".join(f"[{one}](../../{one})" for one in headers if one not in first)
+    lines.append(wrapped(f"Programs need not name these headers: {others}."))
     return "\n".join(lines) + "\n"
 
 
@@ -546,14 +557,13 @@ def cpp_page():
 
 def exit_codes_page():
     with open(os.path.join(SOURCE, "runtime", "base", "error.h"), encoding="utf-8") as file:
-        kinds = re.findall(r"^  (\w+) = (\d),", file.read(), re.M)
+        kinds = re.findall(r"^  (\w+) = (\d),", file.read(), re.MULTILINE)
     assert [code for _, code in kinds] == [code for code, _, _ in EXIT_CODES[1:6]], kinds
     rows = [f"| {code} | {meaning} | {look} |" for code, meaning, look in EXIT_CODES]
-    return "\n".join([NOTICE + "# Exit codes\n", "| code | what it means | what to look at |", "|---|---|---|", *rows, "",
-                      wrapped("In Python an error has the same number as `exit_code`: "
-                              + ", ".join(f"{code} is {name}" for code, name in (("1", "RunError"), ("2", "UsageError"), ("3", "ConfigError"),
-                                                                               ("4", "DatasetError"), ("5", "PeerLostError")))
-                              + ". [Troubleshooting](../guides/troubleshooting.md) goes by message.")]) + "\n"
+    names = ["RunError", "UsageError", "ConfigError", "DatasetError", "PeerLostError"]
+    lines = head_of("Exit codes", "[Troubleshooting](../guides/troubleshooting.md) goes by message. In Python an error has the same number "
+                    "as `exit_code`: " + ", ".join(f"{name} has {code}" for code, name in enumerate(names, 1)) + ".")
+    return "\n".join([*lines, "| code | what it means | what to look at |", "|---|---|---|", *rows]) + "\n"
 
 
 def files(build):
@@ -568,7 +578,7 @@ def files(build):
              "reference/cpp_api.md": cpp_page(), "completion/penstock.bash": completion(root), "man/penstock.1": man_page(root, version)}
     for command in root.children:
         found[f"man/{'-'.join(command.words)}.1"] = man_page(command, version)
-    return {path: re.sub(r"[ \t]+$", "", text, flags=re.M) for path, text in found.items()}
+    return {path: re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE) for path, text in found.items()}
 
 
 def main():

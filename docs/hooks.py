@@ -77,8 +77,7 @@ def stage(folder):
         os.makedirs(os.path.join(folder, path), exist_ok=True)
         with open(os.path.join(folder, path, "README.md"), "w", encoding="utf-8") as file:
             file.write(f"# {path}\n\n")
-            for name in names:
-                file.write(f"- [{posixpath.relpath(name, path)}]({posixpath.relpath(name, path)})\n")
+            file.writelines(f"- [{posixpath.relpath(name, path)}]({posixpath.relpath(name, path)})\n" for name in names)
         for name in names:
             copy(name)
 

@@ -28,7 +28,7 @@ sys.dont_write_bytecode = True
 import generate  # noqa: E402
 import hooks  # noqa: E402
 
-MARKED = re.compile(r"<!-- (run|job) -->\n```(\w+)\n(.*?)```", re.S)
+MARKED = re.compile(r"<!-- (run|job) -->\n```(\w+)\n(.*?)```", re.DOTALL)
 
 
 def read(path):
@@ -87,7 +87,7 @@ def test_generated_pages():
 
 
 def test_every_page_is_in_the_site():
-    listed = set(re.findall(r": (\S+\.md)$", read("mkdocs.yml"), re.M))
+    listed = set(re.findall(r": (\S+\.md)$", read("mkdocs.yml"), re.MULTILINE))
     own = {path for path in hooks.pages() if path.startswith("docs/")} | {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
     assert own <= listed, f"mkdocs.yml does not have {sorted(own - listed)}"
     assert all(os.path.exists(os.path.join(SOURCE, path)) for path in listed), listed
@@ -98,7 +98,8 @@ def test_every_page_is_in_the_site():
 
 def test_lengths():
     assert read("README.md").count("\n") <= 150
-    long = [f"{path}:{number}" for path in hooks.pages() if path.startswith("docs/") or path in ("README.md", "CHANGELOG.md", "bench/README.md")
+    pages = [path for path in hooks.pages() if path.startswith("docs/") or path in ("README.md", "CHANGELOG.md", "bench/README.md")]
+    long = [f"{path}:{number}" for path in pages
             for number, line in enumerate(read(path).split("\n"), 1) if len(line) > 140 and not line.startswith("|")]
     assert not long, f"longer than 140 characters: {', '.join(long)}"
 
@@ -113,7 +114,7 @@ def test_messages_of_the_troubleshooting_page():
                     with open(os.path.join(folder, name), encoding="utf-8") as file:
                         sources.append(file.read())
     text = re.sub(r'"\s*\n\s*"', "", "\n".join(sources))
-    quoted = re.findall(r"^\| `([^`]+)` \|", read("docs/guides/troubleshooting.md"), re.M)
+    quoted = re.findall(r"^\| `([^`]+)` \|", read("docs/guides/troubleshooting.md"), re.MULTILINE)
     pieces = [(message, piece.strip(" :,")) for message in quoted for piece in re.split(r"…|\d+|job\.yaml", message)]
     missing = [f"{message}: '{piece}'" for message, piece in pieces if len(piece) >= 9 and piece not in text]
     assert len(quoted) > 20, quoted
@@ -125,7 +126,8 @@ def test_man_pages():
         print("no man here: the pages are not formatted")
         return
     for name in sorted(os.listdir(os.path.join(DOCS, "man"))):
-        done = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", os.path.join(DOCS, "man", name)], capture_output=True, text=True)
+        done = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", os.path.join(DOCS, "man", name)], check=False, capture_output=True,
+                              text=True)
         assert done.returncode == 0 and not done.stderr, (name, done.stderr)
         assert "EXIT STATUS" in done.stdout, (name, done.stdout[:500])
 
@@ -134,8 +136,11 @@ def test_completion():
     wanted = [("penstock la", "launch"), ("penstock launch --sl", "--slurm"), ("penstock bench dec", "decode"),
               ("penstock bench decode --device g", "gpu"), ("penstock run --epochs 2 job.yaml --j", "--json")]
     script = f"""source {DOCS}/completion/penstock.bash
-while read -r -a COMP_WORDS; do COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=(); _penstock 2>/dev/null; echo "${{COMPREPLY[*]}}"; done"""
-    done = subprocess.run(["bash", "-c", script], input="".join(line + "\n" for line, _ in wanted), capture_output=True, text=True, check=True)
+while read -r -a COMP_WORDS; do
+  COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=(); _penstock 2>/dev/null; echo "${{COMPREPLY[*]}}"
+done"""
+    lines = "".join(line + "\n" for line, _ in wanted)
+    done = subprocess.run(["bash", "-c", script], input=lines, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == [word for _, word in wanted], done.stdout
 
 
