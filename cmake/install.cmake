@@ -23,6 +23,12 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
               ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_parquet.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock)
 
+# Man pages and bash completion, which docs/generate.py writes from --help.
+file(GLOB PENSTOCK_MAN_PAGES ${PROJECT_SOURCE_DIR}/docs/man/*.1)
+install(FILES ${PENSTOCK_MAN_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/completion/penstock.bash
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME penstock)
+
 # Include paths stay rooted as in the repository: #include "runtime/client/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
   bindings/c/penstock.h

@@ -3,7 +3,7 @@
     penstock profile job.yaml -o profile.json
     examples/plan.py job.yaml cluster.yaml profile.json 12000img/s
 
-cluster.yaml as in launch/PLANNING.md."""
+cluster.yaml as in docs/guides/planning.md."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Writes the table "torch's argument, here" of FROM_TORCH.md, from the signatures and the docstring of penstock.DataLoader.
+"""Writes the table "torch's argument, here" of docs/guides/from_torch.md, from the signatures and the docstring of penstock.DataLoader.
 
     PYTHONPATH=build/release/python python3 -P bindings/python/torch_table.py
 """
@@ -39,7 +39,7 @@ def table():
 
 
 if __name__ == "__main__":
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "FROM_TORCH.md")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "from_torch.md")
     with open(path) as file:
         before, begin, rest = file.read().partition("<!-- table -->\n")
     with open(path, "w") as file:

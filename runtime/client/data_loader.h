@@ -1,4 +1,4 @@
-// The client: what a training program holds (README.md, "Ten lines of C++"). Beside this header and those that it
+// The client: what a training program holds (docs/guides/cpp.md). Beside this header and those that it
 // includes a program has runtime/pixels/finish.h, for finisher(), and runtime/serving/preprocessor.h, a pipeline alone.
 //
 //   penstock::DataLoader train("job.yaml", "train");

@@ -1,4 +1,4 @@
-"""Installs into a folder of its own, builds a separate project against it with the example of README.md, and runs both
+"""Installs into a folder of its own, builds a separate project against it with the example of docs/guides/cpp.md, and runs both
 that program and the installed `penstock`, the latter under mpirun."""
 
 import os
@@ -13,7 +13,7 @@ from leftovers import no_leftovers, run
 
 BUILD = os.environ["PENSTOCK_BUILD"]
 SOURCE = os.environ["PENSTOCK_SOURCE"]
-# Refuses a version that is not there, then does what README.md says.
+# Refuses a version that is not there, then does what docs/guides/cpp.md says.
 PROJECT = """cmake_minimum_required(VERSION 3.22)
 project(newcomer LANGUAGES CXX)
 find_package(penstock 99 QUIET)
@@ -21,7 +21,7 @@ if(penstock_FOUND)
   message(FATAL_ERROR "version 99 was asked for and found")
 endif()
 find_package(penstock {version} REQUIRED)
-{readme}
+{guide}
 """
 
 
@@ -34,10 +34,10 @@ def cached(name):
     return ""
 
 
-def readme_blocks(language):
-    with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+def guide_block(page, language):
+    with open(os.path.join(SOURCE, "docs", "guides", page), encoding="utf-8") as file:
         found = re.findall(rf"```{language}\n(.*?)```", file.read(), re.S)
-    assert len(found) == 1, f"README.md should hold one block of {language}, not {len(found)}"
+    assert len(found) == 1, f"docs/guides/{page} should hold one block of {language}, not {len(found)}"
     return found[0]
 
 
@@ -85,6 +85,10 @@ def main():
             "bindings/c/penstock.h", "bindings/mpi/join.h", "bindings/torch/data_loader.h", "bindings/torch/dataset.h", "runtime/base/arithmetic.h", "runtime/base/error.h", "runtime/base/fields.h",
             "runtime/base/memory.h", "runtime/client/data_loader.h", "runtime/embedded/receiver_host.h", "runtime/pixels/finish.h",
             "runtime/process/placement.h", "runtime/ranks/joined_rank.h", "runtime/serving/preprocessor.h")], headers
+        shared = os.path.join(moved, "share")
+        pages = os.listdir(os.path.join(shared, "man", "man1"))
+        assert sorted(pages) == sorted(os.listdir(os.path.join(SOURCE, "docs", "man"))) and "penstock-run.1" in pages, pages
+        assert os.path.exists(os.path.join(shared, "bash-completion", "completions", "penstock"))
         # Each needs nothing but the others that are installed, and MPI's.
         with_mpi = cached("PENSTOCK_MPI") != "OFF"
         flags_of_mpi = subprocess.run(["mpicc", "--showme:compile"], capture_output=True, text=True).stdout.split() if with_mpi else []
@@ -117,17 +121,17 @@ def main():
         project = os.path.join(top, "project")
         os.makedirs(project)
         with open(os.path.join(project, "CMakeLists.txt"), "w", encoding="utf-8") as file:
-            file.write(PROJECT.format(version=version[1], readme=readme_blocks("cmake")))
+            file.write(PROJECT.format(version=version[1], guide=guide_block("cpp.md", "cmake")))
         with open(os.path.join(project, "train.cpp"), "w", encoding="utf-8") as file:
-            file.write(readme_blocks("cpp"))
+            file.write(guide_block("cpp.md", "cpp"))
         flags = [f"-DCMAKE_CXX_COMPILER={cached('CMAKE_CXX_COMPILER')}", f"-DCMAKE_PREFIX_PATH={moved}"]
         if sanitizers:
             flags.append(f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers}")
         build(project, flags, env)
-        # The job file that README.md shows is one.
-        shown = os.path.join(project, "readme.yaml")
+        # The job file that docs/guides/job_file.md shows is one.
+        shown = os.path.join(project, "guide.yaml")
         with open(shown, "w", encoding="utf-8") as file:
-            file.write(readme_blocks("yaml"))
+            file.write(guide_block("job_file.md", "yaml"))
         must([penstock, "config", "show", "--origin", shown], env)
 
         # Its program, embedded.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 SOURCE = os.environ.get("PENSTOCK_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FOLDERS = ("bench", "bindings", "cmake", "configs", "examples", "launch", "runtime", "sampler", "tests", "transport")
+FOLDERS = ("bench", "bindings", "cmake", "configs", "docs", "examples", "launch", "runtime", "sampler", "tests", "transport")
 ENDINGS = (".h", ".cpp", ".cu", ".c", ".py", ".md", ".txt", ".cmake", ".yaml", ".sh")
 
 # Of every identifier and every sentence: the old word, and what to say.
@@ -25,10 +25,10 @@ PARTS = {
 EXCEPTIONS = {
     "port": [(r".", r"TCP|--port|MASTER_PORT|master_port|main_port|free_port|sin_port|free_tcp_port|socket's port"),
              (r"hosts\.py|tfdata_service\.py|training_test\.py|server\.py|serve_program_test\.py|end_channel\w*\.\w+", r"port"), (r"run_mpi_rank\.cpp", r'"port"')],
-    "cell": [(r"csv_\w+\.\w+|containers_test\.cpp|conversions_test\.py", r"cell"), (r"show\.py|state_test\.py|CHANGELOG\.md", r"notebook's cell"),
+    "cell": [(r"csv_\w+\.\w+|containers_test\.cpp|conversions_test\.py", r"cell"), (r"show\.py|state_test\.py|python_api\.md", r"notebook's cell"),
              (r"contact_sheet\.cpp", r"cell_(width|height)"), (r"unpack\.cpp", r"csv_cell"), (r"masks_torchvision_test\.py", r"cell"), (r"layout_test\.py|pillow_exact_test\.py", r"cell")],
     "slot": [(r"placement\.\w+|launch_line\w*\.\w+|host_list\.\w+|launch_command\.cpp|process_plan_test\.cpp|several_hosts_test\.py|nodes_apart_test\.py|kubernetes_\w+\.\w+", r"slot|SLOTS"), (r"pack_makers\.\w+", r"slot"), (r"common\.py", r"__slots__"),
-             (r"README\.md", r"mpirun: not enough slots|slots=N"), (r".", r"slotsPerWorker")],
+             (r"(README|running|troubleshooting|commands)\.md", r"mpirun: not enough slots|slots=N"), (r".", r"slotsPerWorker")],
     "stretch": [(r"random_color\.cpp", r"stretches each channel"), (r"duty_cycle\w*\.\w+", r"stretch")],
     "nap": [(r"worker_process\.cpp", r"nanosleep")],
     "greet": [(r"wrap_test\.py", r"greet")],

@@ -1,6 +1,6 @@
 """Public training programs with their DataLoader's lines changed, and nothing else: the same batches as before the change.
 
-The programs are not ours and do not lie here: $PENSTOCK_PROGRAMS names a folder with NAME/FILE of each (bindings/python/FROM_TORCH.md
+The programs are not ours and do not lie here: $PENSTOCK_PROGRAMS names a folder with NAME/FILE of each (docs/guides/from_torch.md
 says which versions were tried), and changes/NAME.diff has the lines that change; what pip installed into NAME/site-packages (with --target) comes
 before the frameworks' own environment. Each program runs on the CPU on generated photos,
 as it is and changed, alone or with two processes of torchrun, under watch.py, which writes down what its loaders give.

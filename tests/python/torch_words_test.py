@@ -41,7 +41,7 @@ def test_the_arguments_are_torchs():
 def test_the_table_of_arguments_is_that_of_the_signature():
     sys.path.append(os.path.join(os.environ["PENSTOCK_SOURCE"], "bindings", "python"))
     import torch_table
-    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "bindings", "python", "FROM_TORCH.md")) as file:
+    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "docs", "guides", "from_torch.md")) as file:
         said = file.read().partition("<!-- table -->\n")[2].partition("<!-- end of table -->")[0]
     newer = "in_order" in inspect.signature(torch.utils.data.DataLoader.__init__).parameters
     assert newer or said == torch_table.table(), "write it anew: python3 -P bindings/python/torch_table.py"

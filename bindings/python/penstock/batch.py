@@ -92,7 +92,7 @@ class ListBatch(list, _Described):
 
 
 class TupleBatch(tuple, _Described):
-    """Of a `collate_fn` that returns a tuple."""
+    """A batch of a `collate_fn` that returns a tuple."""
 
     def __reduce__(self):
         return TupleBatch, (tuple(self),)

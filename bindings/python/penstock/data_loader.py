@@ -118,7 +118,7 @@ class DataLoader:
     split
         Which of the job's splits. May be left out where there is one only.
     tail, mode
-        Keys of the split (job file: `tail`, `mode`). Of a torch data set `tail` is "torch" and `mode` "train".
+        Keys of the split (job file: `tail`, `mode`). For a torch data set `tail` is "torch" and `mode` "train".
     transform
         For a data set: a `penstock.transforms.Compose`, torchvision's (v1 or v2), one transform, or a list of them.
     gpu_transform, cpu_fraction
@@ -127,7 +127,7 @@ class DataLoader:
         who makes it; both have to end in the same size, dtype and normalisation. With one list, cpu_fraction="auto" shares
         the images between CPU and GPUs by learned speeds (job file: `loader.cpu_fraction: auto`), and changes none.
     seed
-        Of order and draws.
+        The seed of order and draws.
     output
         "torch" (default where torch is installed) or "numpy".
     batch
@@ -136,7 +136,7 @@ class DataLoader:
     keys
         New names of fields for batch="dict", as in {"image": "pixel_values", "label": "labels"}.
     dtype
-        Of images, instead of the pipeline's ToDtype: "float32", "float16", "bfloat16"; or "uint8", pixels as they are,
+        The dtype of images, instead of the pipeline's: "float32", "float16", "bfloat16"; or "uint8", pixels as they are,
         neither scaled nor normalised.
     channels_last
         Memory format of images; their shape stays [n, 3, height, width].
@@ -154,7 +154,7 @@ class DataLoader:
         LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
     num_replicas, rank
         This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
-        initialised, else RANK and WORLD_SIZE. Under `penstock run` the receiver knows. Of a torch data set without a
+        initialised, else RANK and WORLD_SIZE. Under `penstock run` the receiver knows. For a torch data set without a
         DistributedSampler every rank gets everything, as from torch's DataLoader, unless num_replicas is "auto".
     ranks_per_replica
         So many consecutive ranks get the same data (tensor and pipeline parallelism). Under `penstock run` the job's
@@ -169,7 +169,7 @@ class DataLoader:
     Notes
     -----
     A batch owns its memory by reference count. A program may keep `trainer.hold` batches (2) besides the one in use;
-    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. Of a torch data set each further
+    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. For a torch data set each further
     batch that is kept is a copy. `copy=True` also makes batches fit
     to be inherited by a child that is forked: without it parent and child write into the same memory.
     """
@@ -306,7 +306,7 @@ class DataLoader:
 
     @property
     def epoch(self) -> int:
-        """That the next `iter()` will give."""
+        """The epoch that the next `iter()` will give."""
         return self._where_next()[0]
 
     def _where_next(self) -> tuple:
@@ -456,7 +456,7 @@ class DataLoader:
 
     @property
     def rank(self) -> int:
-        """Of this replica among `num_replicas`."""
+        """The place of this replica among `num_replicas`."""
         return self._native.rank
 
     @property
@@ -476,10 +476,10 @@ class DataLoader:
     def stats(self) -> dict:
         """What this DataLoader has given so far, and what held it up.
 
-        Of this DataLoader alone: `images`, `padding` (of them, an `eval` split's), `batches`; `order_hash` and `pixel_hash` (32 hexadecimal digits) over all of
+        This DataLoader alone: `images`, `padding` (of them, an `eval` split's), `batches`; `order_hash` and `pixel_hash` (32 hexadecimal digits) over all of
         it, and `ranges`, the same for each iteration; `bad_samples` and `substituted`; `images_per_s`, and `wait_fraction`, the
         share (0 to 1) of the time since its first next() that the program waited for data.
-        Of everything that this rank's receiver, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
+        Everything that this rank's receiver, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
         the report of this rank, and of the loader where it lives in this process; `bottleneck`, one sentence.
         `device`, with a CUDA device: its `name`; who is `finishing` images there, "gpu" or "cpu", and `why` not the GPU;
         `images` finished on it, `uploaded_bytes`, `copied_bytes` from loaders' GPUs (`loader.gpu_share_mb`),

@@ -12,7 +12,7 @@
                 ...
                 rank.trainers.Allreduce(MPI.IN_PLACE, gradients)
 
-Who loads: on each node the local ranks from the job's roles.trainers on; or `role` says it, on all ranks. Rank 0 trains. Streams and
+On each node the local ranks from the job's roles.trainers on load; or `role` says it, on all ranks. Rank 0 trains. Streams and
 hashes are those of `penstock run`, and of a DataLoader alone. There is no recovery: a rank that dies ends the job.
 The library's thread calls MPI beside the program's, so MPI must run with MPI_THREAD_MULTIPLE, which is mpi4py's default. Its MPI must
 be the one that penstock's MPI component was built on; with a wheel of launch/wheel.sh it is Open MPI 4.1 or 5. Start the program as

@@ -48,7 +48,7 @@ class Preprocessor:
     output
         "torch" (default where torch is installed) or "numpy".
     threads
-        Of this object's own pool; default: the job's `loader.threads`.
+        Threads of this object's own pool; default: the job's `loader.threads`.
     cpu_fraction
         0 to 1, instead of the split's `cpu_fraction` where it has a `gpu_pipeline` (then it decides pixels, and belongs
         to the fingerprint), else of the job's `loader.cpu_fraction` (then it changes nothing in them).
@@ -182,7 +182,7 @@ class Preprocessor:
 
     @property
     def gpus(self) -> list:
-        """Of each GPU that makes images here, where `loader.executor` is `gpu` or `auto`: {"name", "images" so far,
+        """What is known of each GPU that makes images here, where `loader.executor` is `gpu` or `auto`: {"name", "images" so far,
         "failure": why it is not asked any more, or ""}. Empty: the CPU makes all. GPUs give the CPU's bytes."""
         return self._native.gpus
 
@@ -193,7 +193,7 @@ class Preprocessor:
 
     @property
     def device(self) -> Optional[dict]:
-        """Of the CUDA device that tensors go to, as `penstock.DataLoader.stats()["device"]`; None: they stay here."""
+        """The CUDA device that tensors go to, as `penstock.DataLoader.stats()["device"]`; None: they stay here."""
         return self._tensors.figures()
 
     @property

@@ -23,12 +23,12 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
         What a DataLoader gave, as tuple or dict; or images alone: [n, channels, height, width], or with views
         [n, views, channels, height, width] (FiveCrop); torch or NumPy.
     mean, std
-        Of Normalize, which is undone. Without them each picture's values are stretched from black to white, unless they
+        Those of Normalize, which is undone. Without them each picture's values are stretched from black to white, unless they
         are uint8, or within 0 and 1.
     class_names
         `loader.classes`: titles become names instead of label numbers.
     columns
-        Of the grid; default: as square as it goes.
+        Columns of the grid; default: as square as it goes.
     bgr
         The job says `color: bgr`: the channels are shown as they were. `mean` and `std` are in the order of the batch.
 

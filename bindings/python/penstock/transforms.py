@@ -179,8 +179,8 @@ class RGB(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`. Of a list of
-    interpolations each sample gets one; "random" is timm's word for ("bilinear", "bicubic")."""
+    """A box of random area (a share within `scale`) and aspect ratio (within `ratio`), resized to `size`. Each
+    sample gets one of a list of interpolations; "random" is timm's word for ("bilinear", "bicubic")."""
 
     def __init__(self, size: Size, scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
                  interpolation: Any = "bilinear", antialias: Optional[bool] = None) -> None:

@@ -136,7 +136,7 @@ class WrappedLoader:
 
     @property
     def epoch(self) -> int:
-        """That the next `iter()` will give."""
+        """The epoch that the next `iter()` will give."""
         if self._next_epoch is not None:
             return self._next_epoch
         return self._last_epoch + 1 if self._training else 0

@@ -1,4 +1,4 @@
-"""README.md's lines for Lightning, Accelerate and Hugging Face: run as they stand there, alone under mpirun."""
+"""The lines of docs/guides/frameworks.md for Lightning, Accelerate and Hugging Face: run as they stand there, alone under mpirun."""
 
 import os
 import re
@@ -9,10 +9,10 @@ from leftovers import no_leftovers, run
 from photos import PHOTOS, WORK
 
 skip_without_mpirun()
-JOB = write_job(WORK, PHOTOS, trainers=1)  # job.yaml, as in the README
+JOB = write_job(WORK, PHOTOS, trainers=1)  # job.yaml, as in the guide
 FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
-# What the README takes for granted: a model, its optimizer, arguments.
+# What the guide takes for granted: a model, its optimizer, arguments.
 BEFORE = {
     "lightning": """
 import lightning, torch
@@ -49,9 +49,8 @@ AFTER = {
 
 
 def blocks():
-    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "README.md"), encoding="utf-8") as file:
-        section = file.read().partition("## With Lightning, Accelerate, Hugging Face\n")[2].partition("\n## ")[0]
-    found = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "docs", "guides", "frameworks.md"), encoding="utf-8") as file:
+        found = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
     assert len(found) == 3, found
     return {next(name for name in BEFORE if name in block): block for block in found}
 
