@@ -135,7 +135,7 @@ run_part() {  # PART, then ctest's arguments
       ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$top/tests/support/lsan.supp:print_suppressions=0 \
         run_preset asan -LE "slow|analysis" || status=1
       ;;
-    tsan) run_preset tsan -LE "full|slow|multirank|analysis|python|gpu" || status=1 ;;
+    tsan) run_preset tsan -LE "slow|multirank|analysis|python|gpu" || status=1 ;;
   esac
   return $status
 }

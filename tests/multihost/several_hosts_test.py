@@ -253,7 +253,7 @@ SHORTER = 0.8
 LONGER = 2.4
 
 
-@left_to_full("test_kill_9_of_a_loader_on_the_other_host, and loader_nodes_lost_test's test_a_node_goes: silence, and work made anew")
+@left_to_full("test_kill_9_of_a_loader_on_the_other_host, and loader_nodes_lost_test's test_a_node_goes: silence")
 def test_a_loader_cut_off():
     rows = [(count, ways, mended_after_s, batch) for count, batch in ((2, 2), (3, 1))
             for ways in (["out", "in"], ["out"], ["in"]) for mended_after_s in (SHORTER, LONGER, None)]

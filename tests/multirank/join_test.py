@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from jobs import BUILD, demo_photos, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
+from jobs import BUILD, FULL, demo_photos, left_to_full, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
 from leftovers import no_leftovers, run
 
 skip_without_mpirun()
@@ -25,7 +25,7 @@ with penstock.mpi.join(MPI.COMM_WORLD, sys.argv[1], overrides=sys.argv[2:]) as r
         rank.serve()
     else:
         for split in ("train", "val"):
-            for images, labels in rank.DataLoader(split):
+            for images, labels in rank.DataLoader(split, output="OUTPUT"):
                 assert rank.trainers.allreduce(1) == rank.num_trainers
         assert rank.trainers.Get_rank() == rank.number
         if "seed=13" in sys.argv and rank.number == 1:
@@ -33,7 +33,7 @@ with penstock.mpi.join(MPI.COMM_WORLD, sys.argv[1], overrides=sys.argv[2:]) as r
 if rank.report:
     for name, split in sorted(rank.report["splits"].items()):
         print(name, split["order_hash"], split["pixel_hash"])
-'''
+'''.replace("OUTPUT", "torch" if FULL else "numpy")  # importing torch takes most of such a program's time
 
 
 WRONG = '''\
@@ -77,16 +77,18 @@ def test_gradients_reduced_by_mpi_are_those_of_an_embedded_program():
     embedded = under_mpirun(2, SGD, "--embedded", "--epochs=2", JOB)
     assert len(embedded.splitlines()) == 6 and len(set(embedded.splitlines())) == 6, embedded
     assert under_mpirun(4, SGD, "--epochs=2", JOB) == embedded
-    assert under_mpirun(3, SGD, "--epochs=2", JOB, "transport=mpi") == embedded
+    if FULL:
+        assert under_mpirun(3, SGD, "--epochs=2", JOB, "transport=mpi") == embedded
 
 
 def test_hashes_are_those_of_penstock_run():
     with no_leftovers() as env:
-        wanted = run_job(JOB, ranks=3, env=env).hashes()
+        wanted = run_job(JOB, ranks=3 if FULL else 0, env=env).hashes()
     said = under_mpirun(4, sys.executable, "-m", "mpi4py", SCRIPT, JOB)
     assert {line.split()[0]: tuple(line.split()[1:]) for line in said.splitlines()} == wanted, said
-    said = under_mpirun(4, sys.executable, "-m", "mpi4py", SCRIPT, JOB, "seed=13", code=None, limit_s=90)
-    assert "val" not in said, said
+    if FULL:  # one of them fails; by default in test_a_rank_that_ends_badly_ends_the_job
+        said = under_mpirun(4, sys.executable, "-m", "mpi4py", SCRIPT, JOB, "seed=13", code=None, limit_s=90)
+        assert "val" not in said, said
 
 
 def test_some_of_the_programs_ranks_and_one_job_after_the_other():
@@ -97,15 +99,18 @@ def test_some_of_the_programs_ranks_and_one_job_after_the_other():
 
 
 def test_what_is_refused():
-    for ranks, mode, why in ((1, "before_init", "MPI has not been started"), (2, "serialized", "MPI_THREAD_SERIALIZED"),
-                             (1, "null", "MPI_COMM_NULL"), (1, "alone", "the communicator has one rank"),
-                             (2, "all", "all 2 ranks would train"), (3, "other_job", "seed: ")):
+    for ranks, mode, why in ((2, "serialized", "MPI_THREAD_SERIALIZED"), (3, "other_job", "seed: "),
+                             (1, "before_init", "MPI has not been started"), (1, "null", "MPI_COMM_NULL"),
+                             (1, "alone", "the communicator has one rank"), (2, "all", "all 2 ranks would train"))[:6 if FULL else 2]:
         said = under_mpirun(ranks, PROBE, mode, JOB, code=0 if mode == "before_init" else None)
         assert why in said, (mode, said)
-    assert "JoinOptions::role" in under_mpirun(4, PROBE, "roles", JOB, code=None)
+    if FULL:
+        assert "JoinOptions::role" in under_mpirun(4, PROBE, "roles", JOB, code=None)
     said = under_mpirun(3, sys.executable, "-m", "mpi4py", SCRIPT.replace("program", "wrong"), JOB)
     assert said.count("serve(): this rank trains") == 2 and said.count("has its place by that") == 2, said
     assert said.count("leave(): this rank loads") == 1 and said.count("handled 7") == 3, said
+    if not FULL:
+        return
     said = under_mpirun(3, PROBE, "wrong_calls", JOB)
     assert "trainer: serve(): this rank trains" in said and "loader: leave(): this rank loads" in said, said
 
@@ -126,7 +131,7 @@ def test_who_cannot_go_on_tells_the_others():
     with open(over_mpi, "a") as file:
         file.write("transport: mpi\n")
     for mode in ("leaves_badly", "never_leaves"):
-        for job in (JOB, over_mpi):
+        for job in (JOB, over_mpi) if FULL else (over_mpi,) if mode == "leaves_badly" else (JOB,):
             begun = time.monotonic()
             said = under_mpirun(4, PROBE, mode, job, code=None, limit_s=60)
             assert "rank 1: trainer 1 cannot go on" in said, (mode, said)
@@ -147,6 +152,7 @@ def test_a_forked_child_disturbs_nothing():
     assert under_mpirun(3, PROBE, "fork", JOB).count("child ended with 0") == 2
 
 
+@left_to_full("test_some_of_the_programs_ranks_and_one_job_after_the_other: loaders that serve while the trainers are there")
 def test_loaders_that_serve_when_the_trainers_have_left():
     assert under_mpirun(4, PROBE, "late", JOB).count("served late") == 2
 

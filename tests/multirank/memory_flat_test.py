@@ -33,12 +33,26 @@ def peaks(job, env, epochs):
     return [(rank["role"], rank["max_rss_mb"]) for rank in report["ranks"]]
 
 
+def small_photos(folder, photos):
+    """The same JPEGs, of 96 x 72 pixels: as many samples and batches as ever, in a fifth of the time."""
+    from PIL import Image
+    for top, _, names in os.walk(photos):
+        there = os.path.join(folder, "small", os.path.relpath(top, photos))
+        os.makedirs(there, exist_ok=True)
+        for name in (name for name in names if name.endswith(".jpg")):
+            with Image.open(os.path.join(top, name)) as picture:
+                picture.draft("RGB", (96, 72))
+                picture.convert("RGB").resize((96, 72)).save(os.path.join(there, name), "jpeg")
+    return os.path.join(folder, "small")
+
+
 def test_many_epochs_need_no_more_than_a_few():
     jobs.skip_without_mpirun()
     with tempfile.TemporaryDirectory(prefix="memory_flat_test-") as folder, no_leftovers() as env:
         # AddressSanitizer keeps 256 MB of what was freed, unless told not to.
         env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
-        job = jobs.write_job(folder, jobs.demo_photos())
+        photos = jobs.demo_photos()
+        job = jobs.write_job(folder, photos if jobs.FULL else small_photos(folder, photos))
         short, long = (peaks(job, env, epochs) for epochs in EPOCHS)
         print(f"after {EPOCHS[0]} epochs {short}, after {EPOCHS[1]} {long}")
         for (role, before), (_, after) in zip(short, long):
@@ -48,23 +62,26 @@ def test_many_epochs_need_no_more_than_a_few():
 
 
 def test_large_pictures_share_the_budget():
-    """Two splits of four files of 8 KB, 192 MB of pixels each, six threads, and 512 MB: threads wait for each other."""
+    """Two splits of four files of 8 KB, 192 MB of pixels each, six threads, and 512 MB: threads wait for each other. By default
+    pictures of 48 MB and half of that memory."""
+    side, budget_mb = (8000, 512) if jobs.FULL else (4000, 256)
     with tempfile.TemporaryDirectory(prefix="memory_flat_test-") as folder, no_leftovers() as env:
         env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
         for split in ("train", "val"):
             os.makedirs(os.path.join(folder, split, "one"))
             for number in range(4):
-                write_png(os.path.join(folder, split, "one", f"{number}.png"), 8000)
+                write_png(os.path.join(folder, split, "one", f"{number}.png"), side)
         job = jobs.write_job(folder, folder, trainers=1, batch=4)
-        reports = [jobs.run_job(job, overrides=[f"loader.threads={threads}", "loader.memory_gb=0.5", "loader.chunk_samples=1"],
-                                env=env).report for threads in (1, 6)]
+        overrides = [f"loader.memory_gb={budget_mb / 1024}", "loader.chunk_samples=1"]
+        reports = [jobs.run_job(job, overrides=[f"loader.threads={threads}", *overrides], env=env).report for threads in (1, 6)]
         assert jobs.hashes_of(reports[0]) == jobs.hashes_of(reports[1])
         peak = reports[1]["ranks"][0]["max_rss_mb"]
         large = next(rank["large_pictures"] for rank in reports[1]["ranks"] if "large_pictures" in rank)
         print(f"peak {peak:.0f} MB, {large}")
-        assert large["count"] == 8 and large["waited_s"] > 0, large
-        assert large["most_mb"] <= large["limit_mb"] + 192.1, large
-        assert peak <= 512 + BASE_MB, f"{peak:.0f} MB"
+        # With less memory the last of a batch may find all of it free.
+        assert (large["count"] == 8 or not jobs.FULL and large["count"] > 4) and large["waited_s"] > 0, large
+        assert large["most_mb"] <= large["limit_mb"] + side * side * 3 / 1e6 + 0.1, large
+        assert peak <= budget_mb + BASE_MB, f"{peak:.0f} MB"
 
 
 # ---- faults, for as long as a job lasts --------------------------------------------------------------------------------
@@ -252,6 +269,7 @@ def test_faults_leave_nothing_behind():
         soak("files", job, folder, 1667 if jobs.FULL else 16, 3 if jobs.FULL else 5, random.Random(seed))
 
 
+@jobs.left_to_full("python_dataset_test kills workers; test_faults_leave_nothing_behind: the same measured where loaders die")
 def test_killed_python_workers_leave_nothing_behind():
     jobs.skip_without_mpirun()
     seed = int(os.environ.get("SEED", random.randrange(1 << 32)))

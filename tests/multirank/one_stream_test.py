@@ -5,16 +5,17 @@ import json
 import os
 import tempfile
 
-from jobs import FULL, demo_photos, hashes_of, run_job, run_tests, skip_without_mpirun, write_job
+from jobs import FULL, demo_photos, hashes_of, left_to_full, run_job, run_tests, skip_without_mpirun, write_job
 from leftovers import no_leftovers
 
 skip_without_mpirun()
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 TRAINERS_TO_BATCH = {1: 32, 2: 16, 4: 8}  # the global batch stays 32, so the stream does
+PHOTOS, VAL_PHOTOS = (80, 26) if FULL else (40, 13)
 TINY = ["loader.chunk_samples=1", "loader.chunk_buffers=2", "mpi.max_message_bytes=4096"]
 
 work = tempfile.TemporaryDirectory(prefix="one_stream_test-")
-job = write_job(work.name, demo_photos())
+job = write_job(work.name, demo_photos(PHOTOS, VAL_PHOTOS))
 expected = None
 
 
@@ -29,7 +30,7 @@ def check_same(what, loaders, overrides, count=2, mca=()):
                          overrides=[*trainers(count), *overrides], mca=mca, env=env)
         got = result.hashes()
     assert got == expected, f"{what}: {got}, expected {expected}"
-    assert result.report["splits"]["train"]["images"] == 2 * 96 and result.report["splits"]["val"]["images"] == 32
+    assert result.report["splits"]["train"]["images"] == 2 * -(-PHOTOS // 32) * 32 and result.report["splits"]["val"]["images"] == 32
     return result.report
 
 
@@ -51,10 +52,10 @@ def test_in_one_process():
         assert set(first) == {"train", "val"} and first["train"] != first["val"]
         assert learned(plain.report) == (0, 0)
         expected = first
-    for count in (1, 2, 4):
+    for count in (1, 2, 4) if FULL else (4,):
         report = check_same(f"{count} trainers in one process", 0, [f"loader.threads={1 + count % 4}"], count)
         assert transports(report) == {"inproc"}
-        assert learned(report) >= (80, 80), learned(report)
+        assert learned(report) >= (PHOTOS, PHOTOS), learned(report)
 
 
 def test_a_program_of_its_own():
@@ -72,13 +73,13 @@ def test_a_program_of_its_own():
                             for key in ("order_hash", "pixel_hash")) for name in parts[0]["splits"]}
 
     with no_leftovers() as env:
-        assert hashes_of(embedded(env, 0, 1)) == expected
+        assert not FULL or hashes_of(embedded(env, 0, 1)) == expected
         assert added([embedded(env, rank, 2) for rank in (0, 1)]) == expected
 
 
 def test_loaders_threads_and_transports():
-    # Each row under mpirun: loaders, threads, transport. Every loader and thread count and every transport at least once.
-    rows = [(1, 4, "shm"), (2, 1, "mpi"), (3, 2, "auto"), (4, 3, "mpi")]
+    # Each row under mpirun: loaders, threads, transport.
+    rows = [(1, 4, "mpi"), (3, 2, "auto")]
     if FULL:
         rows = [(loaders, threads, transport) for loaders in (1, 2, 3, 4) for threads in (1, 2, 3, 4)
                 for transport in ("shm", "mpi", "auto")]
@@ -91,19 +92,21 @@ def test_loaders_threads_and_transports():
 
 def test_tiny_chunk_buffers_and_messages_and_random_grants():
     random = ["balancer.policy=random"]
-    rows = [(2, [*TINY, "transport=mpi"]), (2, [*TINY, *random, "transport=shm"]), (3, [*random, "transport=mpi"])]
+    rows = [(2, [*TINY, *random, "transport=mpi"])]
     if FULL:
         rows = [(loaders, [*tiny, *policy, f"transport={transport}"]) for loaders in (1, 2, 3, 4)
                 for tiny in ([], TINY, ["loader.chunk_samples=1", "loader.chunk_buffers=1"])
                 for policy in ([], random) for transport in ("shm", "mpi")]
     for loaders, overrides in rows:
         check_same(f"{loaders} loaders with {overrides}", loaders, overrides)
-    check_same("tiny chunk buffers and random grants in one process", 0, [*TINY[:2], *random])
+    if FULL:
+        check_same("tiny chunk buffers and random grants in one process", 0, [*TINY[:2], *random])
 
 
+@left_to_full("test_in_one_process: four trainers; test_a_program_of_its_own: two")
 def test_other_numbers_of_trainers():
     for count in (1, 4):
-        for transport in ("shm", "mpi") if FULL else ("auto",):
+        for transport in ("shm", "mpi"):
             check_same(f"{count} trainers", 1, [f"transport={transport}"], count)
 
 
@@ -112,6 +115,7 @@ def test_mpi_without_shared_memory():
     check_same("MPI over TCP", 2, ["transport=mpi"], mca=[("btl", "tcp,self"), ("pml", "ob1")])
 
 
+@left_to_full("test_mpi_without_shared_memory: the other of MPI's ways to send")
 def test_mpi_that_may_not_read_the_other_rank():
     # As in containers whose processes may not: MPI copies through its own shared memory, in pieces that both ranks drive.
     check_same("MPI in pieces", 2, ["transport=mpi"], mca=[("btl_vader_single_copy_mechanism", "none")])
@@ -121,7 +125,7 @@ def test_what_must_differ():
     # The test can fail: another seed is another stream, and so are other epochs.
     with no_leftovers() as env:
         seed = run_job(job, options=["--epochs=2"], overrides=["seed=4"], env=env).hashes()
-        epochs = run_job(job, options=["--epochs=3"], env=env).hashes()
+        epochs = run_job(job, options=["--epochs=3" if FULL else "--epochs=1"], env=env).hashes()
     assert seed["train"][0] != expected["train"][0] and seed["train"][1] != expected["train"][1]
     assert seed["val"] == expected["val"]  # nothing is drawn and nothing shuffled there
     assert epochs["train"] != expected["train"] and epochs["val"] == expected["val"]

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from PIL import Image
 
 from control_groups import ControlGroup
-from jobs import FULL, PENSTOCK, demo_photos, hashes_of, run_job, run_tests, skip_without_mpirun
+from jobs import FULL, PENSTOCK, demo_photos, hashes_of, left_to_full, run_job, run_tests, skip_without_mpirun
 from leftovers import no_leftovers
 from watching import cpu_s, ranks
 
@@ -35,11 +35,11 @@ QUOTAS = (0.4, 0.4, 0.1)
 SLOWNESS = (1, 1, 1, 4)
 PERIOD_US = 100_000
 TURNS = 2 if FULL else 1
-PHOTOS = 200 if FULL else 40
+PHOTOS = 200 if FULL else 12
 # Each photo is read under several names: epochs long enough that their ends, where the slowest loader's last chunk is waited
 # for, do not count. Alone the slowest one would need minutes for them.
 LINKS_TOGETHER, LINKS_ALONE = (48, 10) if FULL else (6, 2)
-LEAST_MP, MOST_MP, SHAPE = 0.4, 12, 1.5  # megapixels, of a truncated Pareto distribution
+LEAST_MP, MOST_MP, SHAPE = 0.4, 12 if FULL else 3, 1.5  # megapixels, of a truncated Pareto distribution
 GOAL = 0.95
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 os.environ["PENSTOCK_PYTHON"] = sys.executable
@@ -195,6 +195,7 @@ def emulated(count, least_ms, slowness):
     return [f"splits.train.dataset.args={args}"]
 
 
+@left_to_full("test_three_loaders_under_quotas: unequal loaders, one stream; python_dataset_test: data sets in Python")
 def test_sixteen_executors_of_emulated_speed():
     with open(os.path.join(work.name, "emulated_samples.py"), "w") as file:
         file.write(EMULATED)

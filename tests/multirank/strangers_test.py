@@ -1,6 +1,6 @@
 """A running job gets malformed messages at every socket that it listens on, and neither its stream nor its memory tells.
 
-    PENSTOCK_FULL=1 strangers_test.py      # 10^6 of them in all; CI sends some ten thousand
+    PENSTOCK_FULL=1 strangers_test.py      # 10^6 of them in all; CI sends twelve thousand
 
 What listens while a job runs, and who may talk to it:
     p<n>  a receiver's, for training programs: the same user, who says the job's token
@@ -44,12 +44,13 @@ skip_without_mpirun()
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 work = tempfile.TemporaryDirectory(prefix="strangers_test-")
-job = write_job(work.name, demo_photos())
 # Without read_ahead: its ring opens whenever the first read has to wait, on a busy machine in the middle of the attack.
 SPLIT = ["splits.train.batch_size=4", "loader.chunk_samples=2", "loader.read_ahead=0"]
-MESSAGES = 500_000 if FULL else 12_000  # to each of the two jobs, at least
-EPOCHS, PACE_MS = (250 if FULL else 30), 30  # ten steps each: the job outlasts the attack on a busy machine too
+MESSAGES = 500_000 if FULL else 6_000  # to each of the two jobs, at least
+# Ten steps each, or by default three of fewer photos: the job outlasts the attack on a busy machine too.
+PHOTOS, EPOCHS, PACE_MS = (80, 250, 30) if FULL else (24, 15, 180)
 MOST_FDS = 256
+job = write_job(work.name, demo_photos() if FULL else demo_photos(24, 8, 3))
 HELD = 1500  # connections: more than a rank may have descriptors
 # What a rank may grow by: buffers of the largest photo it has not met yet (memory_flat_test.py), and those of the strangers
 # that it keeps waiting, 64 of 96 KiB at each socket. In the large version 63 bytes kept of each message would be more.
@@ -68,7 +69,7 @@ def pace(env=None, pace_ms=PACE_MS):
 @functools.cache
 def undisturbed():
     split = run_job(job, overrides=SPLIT, program=program(work.name), env=pace(pace_ms=0), timeout=120).report["splits"]["train"]
-    assert split["images"] == EPOCHS * 80, split
+    assert split["images"] == EPOCHS * PHOTOS, split
     return split
 
 
@@ -416,7 +417,7 @@ def attack_one(transport, draw):
         after = {who: figures(pid) for who, pid in watched.items()}
         passed = re.findall(r"epochs (\d+)", open(out.name).read())
         try:
-            code = process.wait(EPOCHS * 10 * PACE_MS / 1000 * 3 + 30)
+            code = process.wait(EPOCHS * PHOTOS / 8 * PACE_MS / 1000 * 3 + 30)
         except subprocess.TimeoutExpired:
             raise AssertionError("it does not end\n" + said()) from None
         out.seek(0)

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 
 import penstock
-from jobs import FULL, PENSTOCK, run_job, run_tests, write_job
-import photos
-from photos import PHOTOS, WORK, raises, tiny_job
+from jobs import PENSTOCK, run_job, run_tests
+from photos import WORK, raises, tiny_job
+from small_photos import JOB, TRAIN, VAL
 
 T = penstock.transforms
 

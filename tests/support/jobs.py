@@ -74,6 +74,17 @@ def demo_photos(count=80, val_count=26, classes=4, seed=5):
     return folder
 
 
+def small_pictures(folder, count=80, val_count=26):
+    """As many pictures as demo_photos has, of a few pixels: where processes are looked at, most of a job's time would be decoding."""
+    for split, number_of in (("train", count), ("val", val_count)):
+        for number in range(number_of):
+            cls = os.path.join(folder, split, f"class{number % 4}")
+            os.makedirs(cls, exist_ok=True)
+            with open(os.path.join(cls, f"{number:04}.ppm"), "wb") as file:
+                file.write(b"P6 40 30 255\n" + bytes((number * 7 + i * i) % 251 for i in range(40 * 30 * 3)))
+    return folder
+
+
 def write_job(folder, photos, trainers=2, batch=16, name="job.yaml"):
     """The job file used by most tests: 80 and 26 pictures give 3 and 1 steps at a global batch of 32. Without `trainers`
     nothing is said of roles."""
