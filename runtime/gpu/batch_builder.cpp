@@ -263,7 +263,7 @@ void BatchBuilder::describe_digest(uint64_t image_at, Entry& entry) {
 }
 
 bool BatchBuilder::set_record(size_t place, std::span<const std::byte> record) {
-  if (!digests_ || record.size() > kHashRecordRoom) return false;
+  if (!digests_ || record.empty() || record.size() > kHashRecordRoom) return false;
   Entry& entry = entries_[place];
   auto& digest = std::get<DigestPart>(entry.steps.back());
   auto& hash = std::get<HashPart>(entry.steps[entry.steps.size() - 2]);

@@ -56,7 +56,7 @@ class BatchBuilder {
   std::optional<size_t> reserve(const GpuSample& sample);
   bool fill(size_t place, GpuSample& sample);
   void drop(size_t place) { entries_[place].used = false; }
-  // False: there will be no digest of it: the batch has none, or this record is too long, or all of it too short.
+  // False: there will be no digest of it: the batch has none, this record is empty or too long, or all of it is too short.
   bool set_record(size_t place, std::span<const std::byte> record);
   size_t places() const noexcept { return places_; }
 

@@ -57,9 +57,8 @@ PHRASES = [
     (r"\bat the door\b|\bgreeted\b", "connected, handshake done"),
     (r"\bWhoever makes a batch, it never changes\b|\bWho opens a split once more\b", "plain sentences"),
 ]
-# Looked for first, because few lines have any of them.
-SOME_PART = re.compile("|".join(PARTS), re.I)
-SOME_PHRASE = re.compile("|".join(f"(?:{pattern})" for pattern, _ in PHRASES))
+# Looked for first, by grep, because few lines have any of them.
+CANDIDATES = "(?i:" + "|".join(PARTS) + ")|" + "|".join(f"(?:{pattern})" for pattern, _ in PHRASES)
 TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -71,12 +70,12 @@ def excepted(word, base, line):
 def complaints_of(base, line):
     """[(old word, what to say)] of one line of the file `base`."""
     found = []
-    for token in TOKEN.findall(line) if SOME_PART.search(line) else ():
+    for token in TOKEN.findall(line):
         for part in PART.findall(token):
             word = part.lower()
             if word in PARTS and not excepted(word, base, line):
                 found.append((token, PARTS[word]))
-    for pattern, instead in PHRASES if SOME_PHRASE.search(line) else ():
+    for pattern, instead in PHRASES:
         for match in re.finditer(pattern, line):
             found.append((match.group(0), instead))
     return found
@@ -105,18 +104,23 @@ def test_old_words_are_found():
 
 
 def test_sources():
-    count, found = 0, []
-    for path in files():
-        base, shown = os.path.basename(path), os.path.relpath(path, SOURCE)
-        count += 1
+    found, paths = [], list(files())
+    for path in paths:
+        base = os.path.basename(path)
         for old, instead in complaints_of(base, base.rsplit(".", 1)[0]):
-            found.append(f"{shown}: the file's name has '{old}'; say {instead}")
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                for old, instead in complaints_of(base, line):
-                    found.append(f"{shown}:{number}: '{old}'; say {instead}")
-    assert count > 500, count
-    print(f"{count} files, {len(found)} old words")
+            found.append(f"{os.path.relpath(path, SOURCE)}: the file's name has '{old}'; say {instead}")
+    lines = 0
+    for first in range(0, len(paths), 500):
+        out = subprocess.run(["grep", "-aHnP", CANDIDATES, "--", *paths[first:first + 500]], capture_output=True, text=True, errors="replace",
+                             env={**os.environ, "LC_ALL": "C.UTF-8"})
+        assert out.returncode in (0, 1), out.stderr
+        for match in out.stdout.splitlines():
+            path, number, line = match.split(":", 2)
+            lines += 1
+            for old, instead in complaints_of(os.path.basename(path), line):
+                found.append(f"{os.path.relpath(path, SOURCE)}:{number}: '{old}'; say {instead}")
+    assert len(paths) > 500 and lines > 500, (len(paths), lines)
+    print(f"{len(paths)} files, {lines} lines looked at closely, {len(found)} old words")
     assert not found, "\n".join(found[:60])
 
 
