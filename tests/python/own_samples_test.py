@@ -3,9 +3,11 @@ them, in worker processes and in this process; and collate_fn."""
 
 import collections
 import contextlib
+import gc
 import io
 import os
 import random
+import time
 import warnings
 
 import numpy
@@ -15,7 +17,7 @@ from torch.utils.data import default_collate, get_worker_info
 
 import penstock
 from jobs import FULL, run_tests
-from photos import TRAIN, raises
+from photos import TRAIN, descendants, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
 Point = collections.namedtuple("Point", "x y")
@@ -214,6 +216,51 @@ def test_a_collate_fn_gets_small_tensors_of_any_shape():
             samples = [sample for batch in loader for sample in batch]
         assert [len(boxes) for _, boxes in samples] == [len(boxes) for _, boxes in (Boxes()[i] for i in range(200))]
         assert all((boxes == index).all() for index, (_, boxes) in enumerate(samples))
+
+
+class Outliers(torch.utils.data.Dataset):
+    """Those that are looked at when the loader is made are small, and two are not: one of them a megabyte, as a picture may be."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        size = {5: 1_000_000, 13: 300_000}.get(index, 10 + index)
+        return torch.full((size,), index, dtype=torch.uint8), numpy.arange(size // 20), Image.new("L", (size // 10 + 1, 10), index)
+
+
+def kept_parts():
+    """Bytes of large parts in this process and its children."""
+    total = 0
+    for process in ("self", *descendants()):
+        for number in os.listdir(f"/proc/{process}/fd"):
+            with contextlib.suppress(OSError):
+                path = f"/proc/{process}/fd/{number}"
+                if os.readlink(path).startswith("/memfd:penstock-large"):
+                    total += os.stat(path).st_size
+    return total
+
+
+def test_parts_that_are_much_larger_than_the_others():
+    hashes = set()
+    for workers in (0, 1):
+        same_as_torchs(Outliers(), workers, collate_fn=list)
+        with penstock.DataLoader(Outliers(), 4, shuffle=True, collate_fn=list, num_workers=workers, seed=2) as loader:
+            for _ in range(3):
+                for _, batch in zip(range(3), loader):  # broken off
+                    pass
+                assert {index: len(sample[0]) for batch in loader for index, sample in zip(batch.indices.tolist(), batch)}[5] == 1_000_000
+            assert kept_parts() < 20_000_000  # of what was broken off
+            hashes.add(loader.stats()["pixel_hash"])
+        del loader, batch  # which keeps the loader's end of the socket
+        until = time.monotonic() + 5  # the thread, or the worker, ends behind close()
+        while kept_parts() and time.monotonic() < until:
+            gc.collect()
+            time.sleep(0.05)
+        assert kept_parts() == 0, (workers, kept_parts())
+    assert len(hashes) == 1, hashes
+    with penstock.DataLoader(Outliers(), 8, collate_fn=list, limits__max_field_bytes=1 << 21) as roomy:
+        assert [len(sample[0]) for batch in roomy for sample in batch][5] == 1_000_000 and kept_parts() == 0
 
 
 class Numbered(torch.utils.data.Dataset):

@@ -187,7 +187,9 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         samples = _own_samples.look_at(looked_at)
         layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
         longest = _own_samples.longest_of(looked_at, layout, samples)
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn)
+    room = _own_samples.room_for(longest, layout) if longest else 0
+    said = asked.more.get("limits__max_field_bytes")
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, said if isinstance(said, int) else room)
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
@@ -197,7 +199,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         here = _here.Here(own)
         spec = {"path": _pickled.import_path(), "pickle": here.text}
         python = _IN_THIS_PROCESS
-    limits = {"max_field_bytes": _own_samples.room_for(longest)} if longest else None
+    limits = {"max_field_bytes": room} if room else None
     return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
                  python=python, limits=limits)
 

@@ -37,6 +37,9 @@ class MemoryFile:
             self.close()
             raise
 
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

@@ -18,6 +18,7 @@ import math
 import pickle
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
+from ._large_parts import LargeParts, fetched
 from ._prefix import Begun
 from .errors import DatasetError
 
@@ -135,8 +136,8 @@ class Layout:
         return all(leaf.dtype or leaf.kind in (_TEXT, _BYTES) for leaf in self.leaves)
 
     # ---- in a worker ---------------------------------------------------------------------------------------------------
-    def fields(self, sample: Any) -> dict:
-        """`sample` as what `penstock._worker` takes for an item. ValueError where it is none of these."""
+    def fields(self, sample: Any, large: Optional[LargeParts] = None) -> dict:
+        """`sample` as what `penstock._worker` takes for an item. ValueError where it is none of these. `large`: keeps what has no room."""
         values: list = []
         tree = _walk(sample, values)
         if self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT:
@@ -145,7 +146,9 @@ class Layout:
             raise ValueError("the sample has other parts than the first ones")
         out = {"image": _pixel()}
         for place, (leaf, value) in enumerate(zip(self.leaves, values)):
-            out[self.name(place)] = self._sent(leaf, value)
+            sent = self._sent(leaf, value)
+            packed = large is not None and isinstance(sent, bytes) and leaf.kind != _BYTES
+            out[self.name(place)] = large.sent(sent) if packed else sent
         return out
 
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
@@ -193,10 +196,10 @@ class Layout:
         if leaf.kind in _NUMBERS:
             return _NUMBERS[leaf.kind](value)
         if leaf.kind == _OBJECT:
-            return pickle.loads(value)  # of this program's own worker
+            return pickle.loads(fetched(value))  # of this program's own worker
         if leaf.kind == _ARRAY:
-            return value.numpy() if leaf.dtype else _unpacked(value)
-        return _unpacked(value) if leaf.kind == _TENSOR and not leaf.dtype else value
+            return value.numpy() if leaf.dtype else _unpacked(fetched(value))
+        return _unpacked(fetched(value)) if leaf.kind == _TENSOR and not leaf.dtype else value
 
     def largest(self, samples: Sequence[Any]) -> int:
         """Bytes of the longest leaf that travels as bytes."""
@@ -256,9 +259,10 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0) -> None:
         self.dataset = dataset
         self.layout = layout
+        self.large = LargeParts(room) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
         self.name = type(inside).__name__
         self._started = started
@@ -282,10 +286,11 @@ class OwnSamples:
     def item(self, index: int, seed: int, epoch: int, occurrence: int) -> dict:
         """What a worker sends. The global generators have been seeded for this sample."""
         given = self.dataset
-        return self.layout.fields(given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else given[index])
+        sample = given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else given[index]
+        return self.layout.fields(sample, self.large)
 
     def __getitem__(self, index: int) -> dict:
-        return self.layout.fields(self.dataset[index])
+        return self.layout.fields(self.dataset[index], self.large)
 
 
 def look_at(dataset: Any) -> list:
@@ -307,6 +312,10 @@ def longest_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> int:
     return max(longest, layout.largest([dataset[place] for place in places]))
 
 
-def room_for(longest: int) -> int:
-    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory."""
-    return 65536 + (4 * longest if longest <= 256 << 10 else 5 * longest // 2)
+def room_for(longest: int, layout: Layout) -> int:
+    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory. Longer texts and bytes are errors;
+    what else is longer travels by itself (_large_parts.py)."""
+    if longest <= 256 << 10:
+        return 65536 + 4 * longest
+    limited = any(leaf.kind in (_TEXT, _BYTES) for leaf in layout.leaves)
+    return 65536 + (5 * longest // 2 if limited else 5 * longest // 4)
