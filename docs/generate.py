@@ -4,6 +4,7 @@
     PENSTOCK_BUILD=build/release build/venv/bin/python docs/generate.py
 
 tests/docs/docs_test.py compares what is committed with what this writes. `files()` gives all of it as {path in docs/: text}.
+What else lies in docs/reference, docs/man and docs/completion is deleted.
 """
 
 from __future__ import annotations

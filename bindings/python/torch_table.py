@@ -42,5 +42,6 @@ if __name__ == "__main__":
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "from_torch.md")
     with open(path) as file:
         before, begin, rest = file.read().partition("<!-- table -->\n")
+    assert begin and "<!-- end of table -->" in rest, path
     with open(path, "w") as file:
         file.write(before + begin + table() + "".join(rest.partition("<!-- end of table -->")[1:]))

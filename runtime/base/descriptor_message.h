@@ -17,6 +17,7 @@
 #include <cstring>
 #include <span>
 
+#include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 
 namespace penstock {
@@ -26,11 +27,12 @@ class DescriptorMessage {
   static constexpr size_t kMost = 4;
 
   // To send, with these descriptors.
-  explicit DescriptorMessage(std::span<const std::byte> bytes, std::span<const int> descriptors)
+  DescriptorMessage(std::span<const std::byte> bytes, std::span<const int> descriptors)
       : data_{const_cast<std::byte*>(bytes.data()), bytes.size()} {
     header_.msg_iov = &data_;
     header_.msg_iovlen = 1;
     if (descriptors.empty()) return;
+    if (descriptors.size() > kMost) throw Error(ErrorKind::runtime, "too many descriptors for one message");
     header_.msg_control = control_;
     header_.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
     cmsghdr* rights = CMSG_FIRSTHDR(&header_);
@@ -40,7 +42,7 @@ class DescriptorMessage {
     std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size_bytes());
   }
   // To be filled by what is received.
-  explicit DescriptorMessage(std::span<std::byte> room) : data_{room.data(), room.size()} {
+  explicit DescriptorMessage(std::span<std::byte> room) : data_{room.data(), room.size()}, received_(true) {
     header_.msg_iov = &data_;
     header_.msg_iovlen = 1;
     header_.msg_control = control_;
@@ -52,6 +54,7 @@ class DescriptorMessage {
   // The last descriptor that came; the others are closed, so that none leaks, whatever was sent.
   UniqueFd take_last() {
     UniqueFd last;
+    if (!received_) return last;
     for (cmsghdr* item = CMSG_FIRSTHDR(&header_); item != nullptr; item = CMSG_NXTHDR(&header_, item)) {
       if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
       for (size_t at = CMSG_LEN(0); at + sizeof(int) <= item->cmsg_len; at += sizeof(int)) {
@@ -67,6 +70,7 @@ class DescriptorMessage {
 
  private:
   iovec data_;
+  bool received_ = false;
   msghdr header_{};
   alignas(cmsghdr) char control_[CMSG_SPACE(kMost * sizeof(int))] = {};
 };

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,13 +46,20 @@ bool leads_to(const std::string& link, const std::string& path) {
   return name.starts_with(path) && (name.size() == path.size() || name[path.size()] == ' ');
 }
 
+// Sealed when all of it was there. A root's process sees files of other users, too.
+bool is_whole_and_ours(int fd) {
+  struct stat status {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_WRITE) != 0 && ::fstat(fd, &status) == 0 && status.st_uid == ::geteuid();
+}
+
 UniqueFd look_in(const std::string& process, const std::string& path) {
   const std::string folder = "/proc/" + process + "/fd";
   for (const std::string& number : numbers_in(folder)) {
     const std::string link = folder + "/" + number;
     if (!leads_to(link, path)) continue;
     UniqueFd fd(::open(link.c_str(), O_RDONLY | O_CLOEXEC));
-    if (fd && leads_to("/proc/self/fd/" + std::to_string(fd.get()), path)) return fd;
+    if (fd && leads_to("/proc/self/fd/" + std::to_string(fd.get()), path) && is_whole_and_ours(fd.get())) return fd;
   }
   return {};
 }

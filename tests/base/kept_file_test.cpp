@@ -2,6 +2,7 @@
 #include "runtime/base/kept_file.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,10 +16,11 @@
 namespace penstock {
 namespace {
 
-UniqueFd keep(const std::string& name, const std::string& text) {
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+UniqueFd keep(const std::string& name, const std::string& text, bool whole = true) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(fd);
   REQUIRE(::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  if (whole) REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) == 0);
   return fd;
 }
 
@@ -28,6 +30,8 @@ TEST_CASE("a kept file is read under the kernel's name for it") {
   const std::string path = "/memfd:" + name;
   CHECK(is_kept_file(path));
   CHECK_FALSE(is_kept_file("/tmp/memfd:" + name));
+  CHECK_THROWS_AS(open_kept_file(path, 0), FileError);
+  const UniqueFd half = keep(name, "0\n", false);  // somebody is still writing it
   CHECK_THROWS_AS(open_kept_file(path, 0), FileError);
   {
     const UniqueFd fd = keep(name, "0\n1\n");

@@ -70,6 +70,7 @@ class Child:
         while self.poll() is None:
             if time.monotonic() > deadline:
                 self.kill()
+                os.waitpid(self.pid, 0)
                 raise subprocess.TimeoutExpired(self.words, timeout)
             time.sleep(0.01)
         return self.returncode

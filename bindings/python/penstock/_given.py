@@ -188,8 +188,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
         longest = _own_samples.longest_of(looked_at, layout, samples)
     room = _own_samples.room_for(longest, layout) if longest else 0
-    said = asked.more.get("limits__max_field_bytes")
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, said if isinstance(said, int) else room)
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if "PENSTOCK_RECEIVER" in os.environ else _room_said(asked, room))
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
@@ -202,6 +201,13 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     limits = {"max_field_bytes": room} if room else None
     return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
                  python=python, limits=limits)
+
+
+def _room_said(asked: Asked, otherwise: int) -> int:
+    """limits.max_field_bytes, where the call names it."""
+    said = [word.partition("=")[2] for word in asked.words if word.startswith("limits.max_field_bytes=")]
+    text = str(said[-1] if said else asked.more.get("limits__max_field_bytes", otherwise))
+    return int(text) if text.isdigit() else otherwise
 
 
 def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout: Any = None, here: Any = None,

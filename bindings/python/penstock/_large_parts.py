@@ -7,20 +7,21 @@
    worker:   made, kept in a memfd ----------------------------> seen to be empty: closed
    program:       finds it by name in /proc, reads it, empties it -^
 
-Whoever made the sample keeps its part until the program has it, KEPT_BYTES and KEPT_PARTS at most: what nobody fetches (an iteration
-that was broken off, a sample that was made twice) goes when others come. Not thread-safe: a worker makes one sample at a time.
+Whoever made the sample keeps its part until the program has it: KEPT_BYTES and KEPT_PARTS at most, because nobody fetches what was
+made for an iteration that was broken off, or made twice. A worker that dies takes parts with it that were made ahead. Only for
+loaders in the program's own process, whose workers are its children. Not thread-safe: a worker makes one sample at a time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-from typing import List
+from typing import Iterator, List
 
 from ._memory_file import MemoryFile
+from ._worker import kept_in
 from .errors import DatasetError
 
-KEPT_BYTES = 1 << 30
+KEPT_BYTES = 4 << 30
 KEPT_PARTS = 256
 _NAME = "penstock-large"
 _MARK = b"K:"  # no pickle begins so, nor what _own_samples packs
@@ -38,42 +39,37 @@ class LargeParts:
         if len(data) <= self.room:
             return data
         self._kept = [one for one in self._kept if one.size() > 0]
-        self._kept.append(MemoryFile(_NAME, data))
+        self._kept.append(MemoryFile(_NAME, data, sealed=False))
         while len(self._kept) > KEPT_PARTS or (len(self._kept) > 1 and sum(one.size() for one in self._kept) > KEPT_BYTES):
             self._kept.pop(0).close()
         return _MARK + self._kept[-1].name.encode()
 
 
 def fetched(sent: bytes) -> bytes:
-    """DatasetError where nobody on this node has it (any more)."""
+    """DatasetError where neither this process nor a child of it has it (any more)."""
     if not sent.startswith(_MARK):
         return sent
-    name = sent[len(_MARK):].decode()
-    for process in ("self", *(one for one in os.listdir("/proc") if one.isdigit())):
-        data = _taken_from(process, name)
+    for process in _family(os.getpid()):
+        data = kept_in(process, sent[len(_MARK):].decode(), then=lambda file: file.truncate(0))
         if data is not None:
             return data
-    raise DatasetError("a part of a sample is larger than limits.max_field_bytes, and no process on this node has it (any more): the "
-                       "worker that made it has ended, or runs on another node",
+    raise DatasetError("a part of a sample is larger than limits.max_field_bytes, and is not kept any more: the worker that made it has "
+                       f"ended, or had more than {KEPT_PARTS} such parts or {KEPT_BYTES >> 30} GiB of them ahead of the program",
                        "make room for the largest: limits__max_field_bytes=BYTES")
 
 
-def _taken_from(process: str, name: str) -> "bytes | None":
-    folder = f"/proc/{process}/fd"
+def _family(process: int) -> Iterator[int]:
+    """It and its children, and theirs."""
+    yield process
     try:
-        numbers = os.listdir(folder)
+        tasks = os.listdir(f"/proc/{process}/task")
     except OSError:
-        return None  # it has ended, or is another user's
-    for number in numbers:
-        path = os.path.join(folder, number)
+        return  # it has ended
+    for task in tasks:
         try:
-            if os.readlink(path).partition(" ")[0] != f"/memfd:{name}":
-                continue
-            with open(path, "r+b") as file:
-                data = file.read()
-                if f"{_NAME}-{hashlib.blake2b(data, digest_size=16).hexdigest()}" == name:
-                    file.truncate(0)
-                    return data
+            with open(f"/proc/{process}/task/{task}/children") as file:
+                children = file.read().split()
         except OSError:
-            continue  # closed meanwhile
-    return None
+            continue
+        for child in children:
+            yield from _family(int(child))

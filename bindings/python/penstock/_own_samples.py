@@ -298,8 +298,11 @@ def look_at(dataset: Any) -> list:
     size = len(dataset)
     if size <= 0:
         raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
-    places = sorted({0, min(1, size - 1), size // 2, size - 1})
-    return [dataset[place] for place in places]
+    return [dataset[place] for place in _looked_at(size)]
+
+
+def _looked_at(size: int) -> list:
+    return sorted({0, min(1, size - 1), size // 2, size - 1})
 
 
 def longest_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> int:
@@ -308,8 +311,8 @@ def longest_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> int:
     longest = layout.largest(samples)
     if longest == 0:
         return 0
-    places = [number * len(dataset) // _MORE for number in range(1, _MORE)]
-    return max(longest, layout.largest([dataset[place] for place in places]))
+    places = {number * len(dataset) // _MORE for number in range(1, _MORE)} - set(_looked_at(len(dataset)))
+    return max([longest, *(layout.largest([dataset[place]]) for place in sorted(places))])
 
 
 def room_for(longest: int, layout: Layout) -> int:

@@ -102,9 +102,9 @@ def tensor_of(dtype, shape, data):
 
 def _reduced(one):
     """A plain tensor as its numbers: torch's own pickle has addresses in it, which differ from one process to the next, and of
-    a view the whole storage."""
+    a view the whole storage. Tensors that share memory do not share it any more."""
     torch = sys.modules.get("torch")
-    if torch is None or type(one) is not torch.Tensor or one.device.type != "cpu" or one.layout != torch.strided or \
+    if torch is None or type(one) is not torch.Tensor or vars(one) or one.device.type != "cpu" or one.layout != torch.strided or \
             one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg():
         return NotImplemented
     data = one.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -19,8 +19,8 @@ def end_in_one_size(steps: Sequence[Any]) -> bool:
     """Of all pictures, whatever theirs are: what loaders need, and torch does not where all pictures have one."""
     try:
         Begun(None, steps, [])._preprocessor(0)
-    except (ConfigError, UsageError):
-        return False
+    except (ConfigError, UsageError) as problem:
+        return "size depends on the image" not in str(problem)  # what else is wrong is said where the loader is made
     return True
 
 
@@ -36,7 +36,12 @@ class Begun:
         """None where there are no first steps, where they do not end in one size, and where pictures are no files."""
         if not steps or type(source) not in (datasets.ImageFolder, datasets.FileList):
             return None
-        return Begun(source, steps, rest) if end_in_one_size(steps) else None
+        begun = Begun(source, steps, rest)
+        try:
+            begun._preprocessor(0)
+        except (ConfigError, UsageError):
+            return None
+        return begun
 
     def __len__(self) -> int:
         return len(self.source)

@@ -34,6 +34,7 @@ and then end the job. An OSError without an errno that was raised by Pillow (or 
 
 import base64
 import fcntl
+import hashlib
 import importlib
 import json
 import mmap
@@ -103,7 +104,7 @@ def kept_by(program, name):
     until = time.monotonic() + WAIT_FOR_KEPT_S
     while True:
         for process in (program, *(one for one in os.listdir("/proc") if one.isdigit())):
-            data = _kept_in(process, name)
+            data = kept_in(process, name)
             if data is not None:
                 return data
         if time.monotonic() > until:
@@ -114,7 +115,9 @@ def kept_by(program, name):
                   "dataset={'python': 'module:function', 'args': {...}}")
 
 
-def _kept_in(process, name):
+def kept_in(process, name, then=None):
+    """What the process keeps under that name, or None. `name` ends in the digest of the contents: what another has put there, or
+    is not all there yet, is passed over. `then`: called with the open file behind that, for one that is not sealed."""
     folder = f"/proc/{process}/fd"
     try:
         numbers = os.listdir(folder)
@@ -123,9 +126,14 @@ def _kept_in(process, name):
     for one in numbers:
         path = os.path.join(folder, one)
         try:
-            if os.readlink(path).partition(" ")[0] == f"/memfd:{name}":
-                with open(path, "rb") as file:
-                    return file.read()
+            if os.readlink(path).partition(" ")[0] != f"/memfd:{name}":
+                continue
+            with open(path, "r+b" if then else "rb") as file:
+                data = file.read()
+                if hashlib.blake2b(data, digest_size=16).hexdigest() == name.rpartition("-")[2]:
+                    if then:
+                        then(file)
+                    return data
         except OSError:
             continue  # closed meanwhile
     return None
