@@ -263,6 +263,19 @@ def test_parts_that_are_much_larger_than_the_others():
         assert [len(sample[0]) for batch in roomy for sample in batch][5] == 1_000_000 and kept_parts() == 0
 
 
+def test_values_are_of_torchs_types():
+    class Mixed(Numbered):
+        def __getitem__(self, index):
+            return torch.ones(2), f"text {index}", numpy.int64(index), {"text": f"{index}"}
+
+    with penstock.DataLoader(Mixed(), 4) as ours:
+        mine, wanted = next(iter(ours)), next(iter(torch.utils.data.DataLoader(Mixed(), 4)))
+    assert type(mine[1]) is type(wanted[1]) is tuple and mine[1] == wanted[1]
+    assert type(mine[3]["text"]) is type(wanted[3]["text"]) is list and torch.equal(mine[2], wanted[2])
+    with penstock.DataLoader(Mixed(), 4, collate_fn=list) as ours:
+        assert {next(iter(ours))[2][2]: "hashable"} == {2: "hashable"}
+
+
 class Numbered(torch.utils.data.Dataset):
     def __len__(self):
         return 30

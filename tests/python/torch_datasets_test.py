@@ -80,6 +80,7 @@ def test_subsets_and_concatenations():
     first, second = random_split(folder(), [50, 30], generator=draw)
     assert same_as_torchs(first) == 50 and same_as_torchs(second) == 30
     assert same_as_torchs(Subset(first, [4, 0, 4, 49])) == 4
+    assert same_as_torchs(Subset(folder(), [3, -1, -80])) == 3  # from the end, as a list
     assert same_as_torchs(ConcatDataset([folder(), ImageFolder(VAL, STEPS)])) == 80 + 26
     together = folder().transform
     val = ImageFolder(VAL, together)
@@ -149,6 +150,11 @@ def test_pictures_that_no_step_gives_one_size():
         with loader:
             for (images, labels), (wanted, numbers) in zip(loader, torch.utils.data.DataLoader(dataset, 4)):
                 assert torch.equal(images, wanted) and torch.equal(labels, numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = penstock.DataLoader(ImageFolder(top), 4, collate_fn=pairs_of)
+    with loader:
+        assert [picture.size for picture in next(iter(loader))[0]] == [(24, 20)] * 4  # Pillow's pictures
     coco = annotated(CocoDetection, V.ToTensor())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -97,6 +97,8 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
     if asked.transform is not None and found.transform is not None:
         raise UsageError("both the data set and the DataLoader have a transform", "give one of the two")
     transform = found.transform if asked.transform is None else asked.transform
+    if transform is None and not hasattr(dataset, "to_spec") and asked.collates:
+        return _read_python(dataset, None, "it has no transform: its pictures are the collate_fn's", asked)
     if transform is None and not hasattr(dataset, "to_spec"):
         raise UsageError(f"{type(dataset).__name__} has no transform: its pictures cannot be put together to batches",
                          "give it a transform that ends in tensors of one size, as for torch's DataLoader")

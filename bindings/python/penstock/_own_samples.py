@@ -29,6 +29,7 @@ _DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64
 _INT64 = range(-2**63, 2**63)
 _SMALL = 1024  # elements
 _MORE = 12     # samples
+_MOST_ROOM = 4 << 20  # bytes
 
 
 class _Leaf(NamedTuple):
@@ -56,6 +57,8 @@ def _build(tree: Any, leaves: Any, collated: bool) -> Any:
         return next(leaves)
     kind, made = tree[:2]
     parts = [_build(part, leaves, collated) for part in tree[-1]]
+    if collated and kind != "dict":  # of texts default_collate makes a tuple there, and a list in a dict
+        parts = [tuple(part) if inside is None and isinstance(part, list) else part for inside, part in zip(tree[-1], parts)]
     if kind == "dict":
         values = dict(zip(tree[2], parts))
         try:
@@ -198,7 +201,7 @@ class Layout:
         if leaf.kind == _OBJECT:
             return pickle.loads(fetched(value))  # of this program's own worker
         if leaf.kind == _ARRAY:
-            return value.numpy() if leaf.dtype else _unpacked(fetched(value))
+            return _unpacked(fetched(value)) if not leaf.dtype else value.numpy() if leaf.shape else value.numpy()[()]
         return _unpacked(fetched(value)) if leaf.kind == _TENSOR and not leaf.dtype else value
 
     def largest(self, samples: Sequence[Any]) -> int:
@@ -321,4 +324,4 @@ def room_for(longest: int, layout: Layout) -> int:
     if longest <= 256 << 10:
         return 65536 + 4 * longest
     limited = any(leaf.kind in (_TEXT, _BYTES) for leaf in layout.leaves)
-    return 65536 + (5 * longest // 2 if limited else 5 * longest // 4)
+    return 65536 + (5 * longest // 2 if limited else min(5 * longest // 4, _MOST_ROOM))

@@ -34,7 +34,10 @@ class Recognised(NamedTuple):
 
     def subset(self, rows: Sequence[int]) -> "Recognised":
         known = self.rows
-        return self._replace(rows=list(rows) if known is None else [known[row] for row in rows])
+        if known is not None:
+            return self._replace(rows=[known[row] for row in rows])
+        count = len(self.source)
+        return self._replace(rows=[row + count if -count <= row < 0 else row for row in rows])  # from the end, as a list
 
 
 def _refused(why: str) -> Recognised:
