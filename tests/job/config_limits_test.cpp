@@ -2,8 +2,8 @@
 // as a job file may be.
 #include <doctest/doctest.h>
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 
 #include "tests/job/job_texts.h"
@@ -27,10 +27,11 @@ std::string repeated(const std::string& part, int times) {
   return out;
 }
 
+// CPU time: tests beside this one take nothing of it.
 double seconds_of(const std::string& text, std::string& said) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   said = complaint(text);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
 }  // namespace
@@ -122,7 +123,7 @@ TEST_CASE("large files of nonsense take little time and give short messages") {
     INFO(file.substr(0, 40) << ": " << seconds << " s: " << said.substr(0, 200));
     CHECK((said.size() < 20000 || said == "accepted"));
     CHECK(!contains(said, "WRONG KIND"));
-    CHECK(seconds < 10.0 * kSanitizedFactor);
+    CHECK(seconds < 10.0 / share * kSanitizedFactor);
   }
 }
 
