@@ -64,13 +64,14 @@ class Child:
 
     def kill(self):
         self.send_signal(signal.SIGKILL)
+        while self.poll() is None:
+            time.sleep(0.01)
 
     def wait(self, timeout):
         deadline = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > deadline:
                 self.kill()
-                os.waitpid(self.pid, 0)
                 raise subprocess.TimeoutExpired(self.words, timeout)
             time.sleep(0.01)
         return self.returncode

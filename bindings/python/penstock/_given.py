@@ -97,16 +97,16 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
     if asked.transform is not None and found.transform is not None:
         raise UsageError("both the data set and the DataLoader have a transform", "give one of the two")
     transform = found.transform if asked.transform is None else asked.transform
-    if transform is None and not hasattr(dataset, "to_spec") and asked.collates:
-        return _read_python(dataset, None, "it has no transform: its pictures are the collate_fn's", asked)
-    if transform is None and not hasattr(dataset, "to_spec"):
+    torchs = not hasattr(dataset, "to_spec")
+    if transform is None and torchs:
+        if asked.collates:
+            return _read_python(dataset, None, "it has no transform: its pictures are the collate_fn's", asked)
         raise UsageError(f"{type(dataset).__name__} has no transform: its pictures cannot be put together to batches",
                          "give it a transform that ends in tensors of one size, as for torch's DataLoader")
     translated = _translated(transform, asked)
     if translated.rest:
         return _read_partly(dataset, found, transform, translated, asked)
-    programs = asked.transform is None and not hasattr(dataset, "to_spec")
-    if programs and not found.side and not _prefix.end_in_one_size(translated.steps):
+    if torchs and asked.transform is None and not found.side and not _prefix.end_in_one_size(translated.steps):
         why = "its transform leaves pictures in sizes of their own; with CenterCrop((height, width)) loaders would read it"
         return _read_partly(dataset, found, transform, translated._replace(rest=[transform], steps=[], why=why), asked)
     return _read_native(found, translated, asked)
@@ -190,7 +190,8 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
         longest = _own_samples.longest_of(looked_at, layout, samples)
     room = _own_samples.room_for(longest, layout) if longest else 0
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if "PENSTOCK_RECEIVER" in os.environ else _room_said(asked, room))
+    elsewhere = "PENSTOCK_RECEIVER" in os.environ  # workers may be no children of this process, or on another node
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room))
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}

@@ -131,7 +131,7 @@ class PairedFolders(_Listed):
 
     The same draws are made for all of a sample. Gives the fields "image", "target" (made and finished like the image)
     and "mask" (uint8 [height, width]: the geometry by nearest, no colour, no finishing; `mask.long()` is what losses
-    want). A tuple batch is `image, target`, `image, mask` or `image, mask, target`: there is no label.
+    want). A batch is `image, target`, `image, mask` or `image, mask, target`: there is no label.
     """
 
     def __init__(self, images: Union[str, os.PathLike], targets: Optional[Union[str, os.PathLike]] = None,

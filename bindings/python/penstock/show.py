@@ -20,7 +20,7 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
     Parameters
     ----------
     batch
-        What a DataLoader gave, as tuple or dict; or images alone: [n, channels, height, width], or with views
+        What a DataLoader gave, as list, tuple or dict; or images alone: [n, channels, height, width], or with views
         [n, views, channels, height, width] (FiveCrop); torch or NumPy.
     mean, std
         Those of Normalize, which is undone. Without them each picture's values are stretched from black to white, unless they

@@ -334,7 +334,7 @@ class _WrappedIteration:
         facts = _Facts(convert(indices, "int64"), convert(valid, "uint8"), convert(substituted, "uint8"), sum(valid),
                        self._epoch, self._step, owner.preprocessor.arithmetic)
         return ListBatch([images, convert(labels, None),
-                           *(convert(column, None) for column in begun.rest)])._describe(facts)
+                          *(convert(column, None) for column in begun.rest)])._describe(facts)
 
     def _check_bad(self, begun: _Begun, bad: list, reasons: list) -> None:
         owner, place = self._owner, bad[0]
