@@ -227,7 +227,8 @@ bool GpuSample::add_ops(size_t stage, Size& size) {
         break;
       case OpClass::warp: {
         const auto& op = std::get<WarpOp>(ops[i]);
-        if (op.rotation.kind == Rotation::Kind::none) continue;
+        // No kernel, but it parts the points before from those behind: a point's operations lie side by side.
+        if (op.rotation.kind == Rotation::Kind::none) break;
         kernel_step.out = op.rotation.out;
         if (too_large(kernel_step.out) || !add_warp(kernel_step, op)) return false;
         break;
