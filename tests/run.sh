@@ -103,8 +103,9 @@ run_preset() {  # PRESET, then ctest's arguments
   local tests_begun=$SECONDS
   echo "== test $preset" >&2
   # Eight at a time on two cores: tests of several ranks count as two, and spend most of their time waiting for mpirun.
+  # A shell that runs this in the background, or under nohup, has it ignore Ctrl-C; programs under test must not.
   local status=0
-  PENSTOCK_SHARED_MACHINE=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 8 \
+  PENSTOCK_SHARED_MACHINE=1 env --default-signal=INT,QUIT ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 8 \
     --output-junit "$top/build/$preset/junit.xml" "$@" || status=1
   tests_s=$((SECONDS - tests_begun))
   return $status
