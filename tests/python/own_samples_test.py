@@ -3,8 +3,10 @@ them, in worker processes and in this process; and collate_fn."""
 
 import collections
 import contextlib
+import enum
 import gc
 import io
+import json
 import os
 import random
 import time
@@ -20,6 +22,7 @@ from jobs import FULL, run_tests
 from photos import TRAIN, descendants, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 Point = collections.namedtuple("Point", "x y")
 
 
@@ -47,6 +50,48 @@ class Uneven(torch.utils.data.Dataset):
             "boxes": torch.zeros(index % 4, 4) + index, "labels": torch.arange(index % 4), "picture": Image.new("RGB", (4, 4), index)}
 
 
+class Speed(torch.Tensor):
+    """A class of the program's own."""
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+class Sentence(str):
+    pass
+
+
+def with_note(tensor):
+    tensor.note = "a note"
+    return tensor
+
+
+class Rare(torch.utils.data.Dataset):
+    """More than their numbers: by one shape, and by shapes of their own."""
+
+    def __init__(self, uneven):
+        self.uneven = uneven
+
+    def __len__(self):
+        return 17
+
+    def __getitem__(self, index):
+        n = 2 + index * self.uneven
+        pairs = numpy.array([(index, 2.5)] * n, dtype=[("a", "i4"), ("b", ">f8")])
+        complexes = torch.full((n,), index + 2j)
+        return {"speed": torch.full((n,), float(index)).as_subclass(Speed), "note": with_note(torch.ones(n)),
+                "parameter": torch.nn.Parameter(torch.ones(n) * index), "grad": torch.full((n,), float(index), requires_grad=True),
+                "coo": torch.eye(n).mul(index).to_sparse(), "csr": torch.eye(n).mul(index + 1).to_sparse_csr(),
+                "conjugate": complexes.conj(), "negative": complexes.conj().imag,
+                "quantized": torch.quantize_per_tensor(torch.ones(n) * index, 0.1, 0, torch.quint8),
+                "big": numpy.arange(n).astype(">f4"), "pairs": pairs, "record": pairs.view(numpy.recarray), "pair": pairs[0],
+                "objects": numpy.array([index, "x", None] * n, dtype=object), "u2": numpy.full(n, index, "u2"),
+                "dates": numpy.array(["2020-01-01"] * n, dtype="M8[D]"), "fortran": numpy.asfortranarray(numpy.ones((n, 3))),
+                "float64": numpy.float64(index), "text": numpy.str_(index), "flag": numpy.bool_(index % 2), "colour": Colour.RED,
+                "sentence": Sentence(index), "size": torch.ones(n).shape, "plain": "K:1" if index % 2 else "E:1", "bytes": b"K:%d" % index}
+
+
 class Drawing(torch.utils.data.Dataset):
     """Draws from every global generator."""
 
@@ -65,9 +110,12 @@ def same(a, b):
     if isinstance(a, (list, tuple)):
         return isinstance(b, (list, tuple)) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+        if type(a) is not type(b) or vars(a) != vars(b) or (a.dtype, a.layout, a.requires_grad) != (b.dtype, b.layout, b.requires_grad):
+            return False
+        return torch.equal(*(one.dequantize() if one.is_quantized else one.to_dense() if one.layout != torch.strided else one
+                             for one in (a, b)))
     if isinstance(a, numpy.ndarray):
-        return a.dtype == b.dtype and numpy.array_equal(a, b)
+        return type(a) is type(b) and a.dtype == b.dtype and a.flags.f_contiguous == b.flags.f_contiguous and numpy.array_equal(a, b)
     return type(a) is type(b) and a == b
 
 
@@ -94,6 +142,17 @@ def test_samples_are_collated_as_torch_does():
     with penstock.DataLoader(Rich(), 8) as loader:
         batch = next(iter(loader))
         assert batch.indices.tolist() == list(range(8)) and batch["tensor"].shape == (8, 3, 4)
+
+
+def test_what_is_more_than_its_numbers_comes_as_it_was():
+    for uneven, workers in ((False, 1), (True, 0), (False, 0), (True, 1)) if FULL else ((False, 1), (True, 0)):
+        same_as_torchs(Rare(uneven), workers, collate_fn=list)
+
+    class Speeds(Numbered):
+        def __getitem__(self, index):
+            return Rare(False)[index]["speed"]
+
+    same_as_torchs(Speeds(), 0)  # torch's own stack makes a Speed of them
 
 
 def digest(loader):
@@ -261,6 +320,26 @@ def test_parts_that_are_much_larger_than_the_others():
     assert len(hashes) == 1, hashes
     with penstock.DataLoader(Outliers(), 8, collate_fn=list, limits__max_field_bytes=1 << 21) as roomy:
         assert [len(sample[0]) for batch in roomy for sample in batch][5] == 1_000_000 and kept_parts() == 0
+
+
+class OneHuge(torch.utils.data.Dataset):
+    """The second sample has 20 MB, in each of its parts; others have ten bytes."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        size = 10 if index != 1 else 20_000_000
+        return numpy.full(size, index, numpy.uint8), "x" * size, bytes(size)
+
+
+def test_one_huge_sample_among_the_first_takes_no_room_in_the_others():
+    # Chunk buffers for parts of 50 MB each would not fit into loader.memory_gb.
+    with penstock.DataLoader(OneHuge(), 16, collate_fn=list) as loader:
+        assert json.loads(loader._given.job)["limits"]["max_field_bytes"] < 1 << 17
+        samples = [sample for batch in loader for sample in batch]
+    assert [len(part) for part in samples[1]] == [20_000_000] * 3
+    assert all(len(set(map(len, sample))) == 1 for sample in samples) and len(samples) == 40
 
 
 def test_values_are_of_torchs_types():

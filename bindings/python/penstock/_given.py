@@ -188,9 +188,9 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         _worker.seed_generators(0)  # sizes that are drawn are the same in every run
         samples = _own_samples.look_at(looked_at)
         layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
-        longest = _own_samples.longest_of(looked_at, layout, samples)
-    room = _own_samples.room_for(longest, layout) if longest else 0
+        sizes = _own_samples.sizes_of(looked_at, layout, samples)
     elsewhere = "PENSTOCK_RECEIVER" in os.environ  # workers may be no children of this process, or on another node
+    room = _own_samples.room_for(sizes, layout, large_parts=not elsewhere) if sizes else 0
     own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room))
     here = None
     if asked.num_workers:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
-from ._large_parts import LargeParts, fetched
+from ._large_parts import LargeParts, escaped, fetched
+from ._pickled import is_plain, pickled_value
 from ._prefix import Begun
 from .errors import DatasetError
 
@@ -38,16 +40,21 @@ class _Leaf(NamedTuple):
     shape: tuple = ()
 
 
+# Of exactly these types: what is derived from them (an IntEnum, numpy.str_) travels as it is.
+_SIMPLE = {bool: _Leaf(_BOOL, "uint8"), int: _Leaf(_INT, "int64"), float: _Leaf(_FLOAT, "float64"), str: _Leaf(_TEXT),
+           bytes: _Leaf(_BYTES)}
+
+
 def _walk(sample: Any, leaves: list) -> Any:
     """The sample without its leaves, which are appended: nested ("tuple" | "list", class, parts), ("dict", class, names,
     parts), or None where a leaf stands."""
     if isinstance(sample, Mapping):
         return "dict", type(sample), tuple(sample), tuple(_walk(one, leaves) for one in sample.values())
-    if isinstance(sample, tuple):
+    if type(sample) is tuple or (isinstance(sample, tuple) and hasattr(sample, "_fields")):
         return "tuple", type(sample), tuple(_walk(one, leaves) for one in sample)
-    if isinstance(sample, list):
-        return "list", type(sample), tuple(_walk(one, leaves) for one in sample)
-    leaves.append(sample)
+    if type(sample) is list:
+        return "list", list, tuple(_walk(one, leaves) for one in sample)
+    leaves.append(sample)  # of tuples and lists that are more than that, too
     return None
 
 
@@ -73,20 +80,18 @@ def _build(tree: Any, leaves: Any, collated: bool) -> Any:
 
 
 def _leaf_of(value: Any) -> _Leaf:
-    if isinstance(value, bool):
-        return _Leaf(_BOOL, "uint8")
-    if isinstance(value, int) and value in _INT64:
-        return _Leaf(_INT, "int64")
-    if isinstance(value, float):
-        return _Leaf(_FLOAT, "float64")
-    if isinstance(value, str):
-        return _Leaf(_TEXT)
-    if isinstance(value, bytes):
-        return _Leaf(_BYTES)
-    if hasattr(value, "detach"):
-        return _Leaf(_TENSOR, str(value.dtype).rpartition(".")[2], tuple(value.shape))
-    if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
-        return _Leaf(_ARRAY, value.dtype.name, tuple(value.shape))
+    simple = _SIMPLE.get(type(value))
+    if simple is not None:
+        return simple if simple.kind != _INT or value in _INT64 else _Leaf(_OBJECT)
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(value, torch.Tensor):
+        # A sparse tensor, or one of a class of the program's own, is more than its elements.
+        return _Leaf(_TENSOR, str(value.dtype).rpartition(".")[2], tuple(value.shape)) if is_plain(value) else _Leaf(_TENSOR)
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        # numpy.memmap's elements are all there is to it. Big-endian, structured and object dtypes are not built in.
+        plain = type(value) in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)
+        plain = plain and value.dtype.isbuiltin == 1
+        return _Leaf(_ARRAY, value.dtype.name, tuple(value.shape)) if plain else _Leaf(_ARRAY)
     return _Leaf(_OBJECT)
 
 
@@ -150,21 +155,22 @@ class Layout:
         out = {"image": _pixel()}
         for place, (leaf, value) in enumerate(zip(self.leaves, values)):
             sent = self._sent(leaf, value)
-            packed = large is not None and isinstance(sent, bytes) and leaf.kind != _BYTES
-            out[self.name(place)] = large.sent(sent) if packed else sent
+            if isinstance(sent, (str, bytes)):
+                sent = escaped(sent) if large is None else large.sent(sent)
+            out[self.name(place)] = sent
         return out
 
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind == _OBJECT:
-            return pickle.dumps(value, protocol=5)
+            return pickled_value(value)
         found = _leaf_of(value)
         if found.kind != leaf.kind:
             raise ValueError(f"the sample has a {found.kind} where the first ones have a {leaf.kind}")
         if leaf.kind in (_TENSOR, _ARRAY):
             if not leaf.dtype:
-                return _packed(value, leaf.kind)
+                return pickled_value(value)
             if found != leaf:
-                raise ValueError(f"the sample has {found.dtype} {list(found.shape)} where those that were looked at (the first two, the "
+                raise ValueError(f"the sample has {found.dtype or type(value).__name__} {list(value.shape)} where those that were looked at (the first two, the "
                                  f"middle, the last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
             return value
         if leaf.kind in _NUMBERS:
@@ -183,6 +189,8 @@ class Layout:
 
     def _of_all(self, place: int, leaf: _Leaf, fields: Mapping[str, Any]) -> Any:
         column = fields[self.name(place)]
+        if leaf.kind in (_TEXT, _BYTES):
+            return [fetched(one) for one in column]
         return column != 0 if leaf.dtype == "bool" or leaf.kind == _BOOL else column
 
     def samples(self, fields: Mapping[str, Any]) -> List[Any]:
@@ -198,50 +206,26 @@ class Layout:
     def _one(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind in _NUMBERS:
             return _NUMBERS[leaf.kind](value)
-        if leaf.kind == _OBJECT:
+        if leaf.kind in (_TEXT, _BYTES):
+            return value
+        if not leaf.dtype:
             return pickle.loads(fetched(value))  # of this program's own worker
         if leaf.kind == _ARRAY:
-            return _unpacked(fetched(value)) if not leaf.dtype else value.numpy() if leaf.shape else value.numpy()[()]
-        return _unpacked(fetched(value)) if leaf.kind == _TENSOR and not leaf.dtype else value
+            return value.numpy() if leaf.shape else value.numpy()[()]
+        return value
 
-    def largest(self, samples: Sequence[Any]) -> int:
-        """Bytes of the longest leaf that travels as bytes."""
-        longest = 0
+    def sizes(self, samples: Sequence[Any]) -> List[int]:
+        """Bytes of each sample's longest leaf that travels as bytes."""
+        sizes = []
         for sample in samples:
-            fields = self.fields(sample)
-            longest = max([longest, *(len(value.encode()) if isinstance(value, str) else len(value)
-                                      for name, value in fields.items()
-                                      if isinstance(value, (str, bytes)))])
-        return longest
+            sent = [one.encode() if isinstance(one, str) else one for one in self.fields(sample).values()]
+            sizes.append(max((len(one) for one in sent if isinstance(one, bytes)), default=0))
+        return sizes
 
 
 def _pixel() -> Any:
     import numpy
     return numpy.zeros((1, 1, 3), numpy.uint8)
-
-
-def _packed(value: Any, kind: str) -> bytes:
-    """dtype, shape and elements of one that has a shape of its own each time."""
-    if kind == _TENSOR and str(value.dtype) == "torch.bfloat16" or type(value).__name__ not in ("Tensor", "ndarray"):
-        return b"P" + pickle.dumps(value, protocol=5)
-    array = value.detach().cpu().numpy() if kind == _TENSOR else value
-    if array.dtype.hasobject or array.dtype.names:
-        return b"P" + pickle.dumps(value, protocol=5)
-    head = f"{kind} {array.dtype.str} {','.join(map(str, array.shape))}\n".encode()
-    return b"A" + head + array.tobytes()
-
-
-def _unpacked(data: bytes) -> Any:
-    if data[:1] == b"P":
-        return pickle.loads(data[1:])
-    import numpy
-    end = data.index(b"\n")
-    kind, dtype, shape = data[1:end].decode().split(" ")
-    array = numpy.frombuffer(data, dtype, offset=end + 1).reshape([int(one) for one in shape.split(",") if one]).copy()
-    if kind == _ARRAY:
-        return array
-    import torch
-    return torch.from_numpy(array)
 
 
 class Transformed:
@@ -308,20 +292,23 @@ def _looked_at(size: int) -> list:
     return sorted({0, min(1, size - 1), size // 2, size - 1})
 
 
-def longest_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> int:
-    """Bytes of the longest leaf that travels as bytes, of `samples` and, where there are such leaves, of some more: always the same
-    ones, as what follows from it is compared where a run is resumed."""
-    longest = layout.largest(samples)
-    if longest == 0:
-        return 0
+def sizes_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> List[int]:
+    """Bytes of the longest leaf that travels as bytes, of each of `samples` and, where there are such leaves, of some more: always the
+    same ones, as what follows from it is compared where a run is resumed."""
+    sizes = layout.sizes(samples)
+    if max(sizes) == 0:
+        return []
     places = {number * len(dataset) // _MORE for number in range(1, _MORE)} - set(_looked_at(len(dataset)))
-    return max([longest, *(layout.largest([dataset[place]]) for place in sorted(places))])
+    for place in sorted(places):
+        sizes += layout.sizes([dataset[place]])
+    return sizes
 
 
-def room_for(longest: int, layout: Layout) -> int:
-    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory. Longer texts and bytes are errors;
-    what else is longer travels by itself (_large_parts.py)."""
-    if longest <= 256 << 10:
-        return 65536 + 4 * longest
-    limited = any(leaf.kind in (_TEXT, _BYTES) for leaf in layout.leaves)
-    return 65536 + (5 * longest // 2 if limited else min(5 * longest // 4, _MOST_ROOM))
+def room_for(sizes: Sequence[int], layout: Layout, large_parts: bool) -> int:
+    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory. With `large_parts` the usual
+    size decides, as what is longer travels by itself (_large_parts.py); else the largest does, as what is longer is an error."""
+    usual = sorted(sizes)[(len(sizes) - 1) * 9 // 10] if large_parts else max(sizes)
+    if usual <= 256 << 10:
+        return 65536 + 4 * usual
+    limited = not large_parts and any(leaf.kind in (_TEXT, _BYTES) for leaf in layout.leaves)
+    return 65536 + (5 * usual // 2 if limited else min(5 * usual // 4, _MOST_ROOM))

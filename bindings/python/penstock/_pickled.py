@@ -20,9 +20,13 @@ program: run it as you would run one.
 """
 
 import base64
+import io
 import json
+import operator
 import os
+import pickle
 import sys
+import types
 import zlib
 
 # A job's text may have 1 MiB: room for a dataset's description, not for its pictures.
@@ -81,7 +85,6 @@ def dataset_spec(obj, kept=None, title=None):
 
 def copy_of(obj):
     """What a worker process will have of it. Raises as dataset_spec() does."""
-    import pickle
     return pickle.loads(_dumps(obj)[0])
 
 
@@ -100,20 +103,65 @@ def tensor_of(dtype, shape, data):
     return flat.view(getattr(torch, dtype)).reshape(shape)
 
 
+def is_plain(one):
+    """A tensor that is its numbers and nothing else?"""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(one) is torch.Tensor and not vars(one) and one.device.type == "cpu" and \
+        one.layout == torch.strided and not (one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg())
+
+
 def _reduced(one):
     """A plain tensor as its numbers: torch's own pickle has addresses in it, which differ from one process to the next, and of
     a view the whole storage. Tensors that share memory do not share it any more."""
     torch = sys.modules.get("torch")
-    if torch is None or type(one) is not torch.Tensor or vars(one) or one.device.type != "cpu" or one.layout != torch.strided or \
-            one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg():
+    if torch is None or not isinstance(one, torch.Tensor):
         return NotImplemented
+    if not is_plain(one):
+        return _reduced_by_torch(torch, one)
     data = one.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return tensor_of, (str(one.dtype).rpartition(".")[2], tuple(one.shape), data)
 
 
+def _reduced_by_torch(torch, one):
+    """What torch 1.13 forgets is put beside: that numbers are to be conjugated or negated, attributes, and, under Python 3.11, that a
+    class of the program's own has no state."""
+    if one.layout == torch.strided and (one.is_conj() or one.is_neg()):
+        return _reduced(one.resolve_conj().resolve_neg())
+    function, arguments, *more = one.__reduce_ex__(5)
+    if function.__name__ == "_rebuild_from_type_v2":
+        return function, tuple({} if argument is None else argument for argument in arguments), *more
+    if type(one) is torch.Tensor and vars(one):
+        return function, arguments, vars(one), None, None, set_attributes
+    return function, arguments, *more
+
+
+def set_attributes(one, attributes):
+    vars(one).update(attributes)
+
+
+def of_main(name):
+    """The program's own class or function of that name."""
+    return operator.attrgetter(name)(sys.modules["__main__"])
+
+
+class _Parts(pickle.Pickler):
+    def reducer_override(self, one):
+        # A worker's __main__ is another, and does not have what came to it by value.
+        of_program = isinstance(one, (type, types.FunctionType)) and one.__module__ in ("__main__", "__mp_main__")
+        if of_program and "<locals>" not in one.__qualname__:
+            return of_main, (one.__qualname__,)
+        return _reduced(one)
+
+
+def pickled_value(value):
+    """A part of a sample, on its way from a worker to the program."""
+    file = io.BytesIO()
+    _Parts(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
 def _dumps(obj):
     """(bytes, the name of a class or function that whoever reads them looks up in the program, if there is one)."""
-    import pickle
     try:
         import cloudpickle
     except ImportError:
@@ -132,8 +180,6 @@ def _dumps(obj):
 
 
 def _by_value(obj, cloudpickle):
-    import io
-
     class Reducing(cloudpickle.Pickler):
         def reducer_override(self, one):
             reduced = _reduced(one)
@@ -146,9 +192,6 @@ def _by_value(obj, cloudpickle):
 
 def _with_name(obj):
     """As _dumps(). The data set's class may be another's and its transform the program's own, or any part of it."""
-    import io
-    import pickle
-    import types
     found = []
 
     class Noticing(pickle.Pickler):
