@@ -47,7 +47,7 @@ class Data:
 
     def __getitem__(self, i):
         if i == 3: raise ValueError("torn")
-        if i == 4: open("/nowhere/at/all")
+        if i == 4: raise OSError(5, "the disk fails")
         if i == 5 and self.once():
             print("last words", file=sys.stderr)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -161,7 +161,7 @@ TEST_CASE("a dataset in Python") {
     contains(source.load(key_of(3), sample).reason, "ValueError: torn (data.py:");
     CHECK(sample.image.empty());
     contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(4), sample); }),
-             "sample 4: FileNotFoundError");
+             "sample 4: OSError: [Errno 5] the disk fails");
     contains(source.load(key_of(8), sample).reason, "2000 bytes, above limits.max_encoded_bytes (1000)");
     contains(source.load(key_of(9), sample).reason, "'image' is of type str");
     (void)error_of(ErrorKind::usage, [&] { (void)source.load(key_of(10), sample); });

@@ -1,6 +1,6 @@
 """Samples of a program's own data set as they are: tensors, numbers, texts, in tuples, lists and dicts, of any shape.
 
-    kind = Layout.of([dataset[0], dataset[1]])      # how such samples travel
+    kind = look_at(dataset, range(9)).layout        # how such samples travel
     sent = OwnSamples(dataset, kind)                # what the loaders' workers run: its items are fields
     kind.batch(fields)                              # as torch's default_collate makes it of those samples
     kind.samples(fields)                            # the samples themselves, for a collate_fn
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 import pickle
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._large_parts import LargeParts, fetched
 from ._prefix import Begun
-from .errors import DatasetError
+from ._worker import why
+from .errors import DatasetError, as_raised
 
 # Leaves by what they are for the program.
 _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array", "bool", "int", "float", "text", "bytes", "object"
@@ -99,6 +100,17 @@ def _fits(leaf: _Leaf) -> bool:
     return (leaf.dtype in _DTYPES or leaf.dtype == "bool") and 0 not in leaf.shape
 
 
+def _misfit(leaf: _Leaf, value: Any) -> str:
+    """Why the value cannot travel so; "": it can."""
+    found = leaf if leaf.kind == _OBJECT else _leaf_of(value)
+    if found.kind != leaf.kind:
+        return f"the sample has a {found.kind} where the first ones have a {leaf.kind}"
+    if leaf.kind in (_TENSOR, _ARRAY) and leaf.dtype and found != leaf:
+        return (f"the sample has {found.dtype} {list(found.shape)} where those that were looked at (the first two, the middle, the "
+                f"last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
+    return ""
+
+
 class Layout:
     """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers."""
 
@@ -108,14 +120,14 @@ class Layout:
 
     @staticmethod
     def of(samples: Sequence[Any], small_may_differ: bool = False) -> "Layout":
-        """Of the first samples of a data set, of which there is one at least. `small_may_differ`: small tensors and arrays
+        """Of some samples of a data set; of none, nothing is known. `small_may_differ`: small tensors and arrays
         (boxes, lists of labels) travel by themselves though they have one shape in these: a collate_fn may expect others, too."""
         trees, seen = [], []
         for sample in samples:
             values: list = []
             trees.append(_walk(sample, values))
             seen.append([_leaf_of(value) for value in values])
-        if any(tree != trees[0] for tree in trees):
+        if not trees or any(tree != trees[0] for tree in trees):
             return Layout(None, [_Leaf(_OBJECT)])  # as one object, whatever it is each time
         leaves = []
         for forms in zip(*seen):
@@ -133,6 +145,11 @@ class Layout:
     def name(self, place: int) -> str:
         return f"leaf{place:04d}"
 
+    def field_table(self) -> list:
+        """[name, dtype, shape] of each leaf as the field that it travels as."""
+        types = [{"bool": "uint8", "": "text" if leaf.kind == _TEXT else "bytes"}.get(leaf.dtype, leaf.dtype) for leaf in self.leaves]
+        return [[self.name(place), dtype, list(leaf.shape)] for place, (dtype, leaf) in enumerate(zip(types, self.leaves))]
+
     @property
     def of_one_shape(self) -> bool:
         """Nothing travels as bytes but texts and bytes: a batch needs no sample of its own."""
@@ -140,13 +157,14 @@ class Layout:
 
     # ---- in a worker ---------------------------------------------------------------------------------------------------
     def fields(self, sample: Any, large: Optional[LargeParts] = None) -> dict:
-        """`sample` as what `penstock._worker` takes for an item. ValueError where it is none of these. `large`: keeps what has no room."""
+        """`sample` as what `penstock._worker` takes for an item. RuntimeError where it is none of these, as torch says it of tensors
+        that cannot be stacked. `large`: keeps what has no room."""
         values: list = []
         tree = _walk(sample, values)
-        if self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT:
+        if self._of_objects:
             values = [sample]
         elif tree != self.tree:
-            raise ValueError("the sample has other parts than the first ones")
+            raise RuntimeError("the sample has other parts than the first ones")
         out = {"image": _pixel()}
         for place, (leaf, value) in enumerate(zip(self.leaves, values)):
             sent = self._sent(leaf, value)
@@ -154,19 +172,23 @@ class Layout:
             out[self.name(place)] = large.sent(sent) if packed else sent
         return out
 
+    def fits(self, sample: Any) -> bool:
+        values: list = []
+        return self._of_objects or (_walk(sample, values) == self.tree and not any(map(_misfit, self.leaves, values)))
+
+    @property
+    def _of_objects(self) -> bool:
+        """Samples travel as one object, whatever it is each time."""
+        return self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT
+
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind == _OBJECT:
             return pickle.dumps(value, protocol=5)
-        found = _leaf_of(value)
-        if found.kind != leaf.kind:
-            raise ValueError(f"the sample has a {found.kind} where the first ones have a {leaf.kind}")
+        problem = _misfit(leaf, value)
+        if problem:
+            raise RuntimeError(problem)
         if leaf.kind in (_TENSOR, _ARRAY):
-            if not leaf.dtype:
-                return _packed(value, leaf.kind)
-            if found != leaf:
-                raise ValueError(f"the sample has {found.dtype} {list(found.shape)} where those that were looked at (the first two, the "
-                                 f"middle, the last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
-            return value
+            return value if leaf.dtype else _packed(value, leaf.kind)
         if leaf.kind in _NUMBERS:
             import numpy
             return getattr(numpy, leaf.dtype)(value)
@@ -204,15 +226,10 @@ class Layout:
             return _unpacked(fetched(value)) if not leaf.dtype else value.numpy() if leaf.shape else value.numpy()[()]
         return _unpacked(fetched(value)) if leaf.kind == _TENSOR and not leaf.dtype else value
 
-    def largest(self, samples: Sequence[Any]) -> int:
+    def longest_of(self, sample: Any) -> int:
         """Bytes of the longest leaf that travels as bytes."""
-        longest = 0
-        for sample in samples:
-            fields = self.fields(sample)
-            longest = max([longest, *(len(value.encode()) if isinstance(value, str) else len(value)
-                                      for name, value in fields.items()
-                                      if isinstance(value, (str, bytes)))])
-        return longest
+        return max((len(value.encode()) if isinstance(value, str) else len(value)
+                    for value in self.fields(sample).values() if isinstance(value, (str, bytes))), default=0)
 
 
 def _pixel() -> Any:
@@ -276,6 +293,9 @@ class OwnSamples:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def field_table(self) -> list:
+        return self.layout.field_table()
+
     def start_worker(self, number: int, workers: int) -> None:
         """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called."""
         import sys
@@ -296,26 +316,59 @@ class OwnSamples:
         return self.layout.fields(self.dataset[index], self.large)
 
 
-def look_at(dataset: Any) -> list:
-    """The first samples, one in the middle and the last: made here, once, to see what they are."""
-    size = len(dataset)
-    if size <= 0:
+class Seen(NamedTuple):
+    """What some samples say of all."""
+
+    layout: Layout
+    longest: int = 0  # bytes of the longest leaf that travels as bytes
+    problem: str = ""  # why none could be made: nothing is known of them, and each travels as one object
+
+
+def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False) -> Seen:
+    """Of samples that are made here, once: the first two, the middle and the last of `among`, which the order may ask for, in
+    ascending order. Where leaves travel as bytes, or none of these can be made, some more are: always the same ones, as what follows
+    from the length is compared where a run is resumed. One that cannot be made is passed over: its error is for whoever asks for it,
+    as from torch."""
+    if len(dataset) <= 0:
         raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
-    return [dataset[place] for place in _looked_at(size)]
+    count, problems = len(among), []
+    first = sorted({0, min(1, count - 1), count // 2, count - 1})
+    samples = _made(dataset, [among[place] for place in first], problems)
+    seen = _seen(samples, small_may_differ)
+    if samples and seen.longest == 0:
+        return seen
+    for place in sorted({number * count // _MORE for number in range(1, _MORE)} - set(first)):
+        for index, sample in _made(dataset, [among[place]], problems).items():
+            if not samples or not seen.layout.fits(sample):
+                samples[index] = sample
+                seen = _seen(samples, small_may_differ)
+            else:
+                seen = seen._replace(longest=max(seen.longest, _longest_of(seen.layout, index, sample)))
+    return seen if samples else seen._replace(problem=problems[0])
 
 
-def _looked_at(size: int) -> list:
-    return sorted({0, min(1, size - 1), size // 2, size - 1})
+def _seen(samples: Mapping[int, Any], small_may_differ: bool) -> Seen:
+    layout = Layout.of(list(samples.values()), small_may_differ)
+    return Seen(layout, max((_longest_of(layout, *one) for one in samples.items()), default=0))
 
 
-def longest_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> int:
-    """Bytes of the longest leaf that travels as bytes, of `samples` and, where there are such leaves, of some more: always the same
-    ones, as what follows from it is compared where a run is resumed."""
-    longest = layout.largest(samples)
-    if longest == 0:
-        return 0
-    places = {number * len(dataset) // _MORE for number in range(1, _MORE)} - set(_looked_at(len(dataset)))
-    return max([longest, *(layout.largest([dataset[place]]) for place in sorted(places))])
+def _made(dataset: Any, indices: Sequence[int], problems: List[str]) -> Dict[int, Any]:
+    """Those that can be made, and the problems of the others."""
+    samples = {}
+    for index in indices:
+        try:
+            samples[index] = dataset[index]
+        except (Exception, SystemExit, GeneratorExit) as error:
+            problems.append(f"sample {index}: {why(error)}")
+    return samples
+
+
+def _longest_of(layout: Layout, index: int, sample: Any) -> int:
+    try:
+        return layout.longest_of(sample)
+    except Exception as error:
+        raise as_raised(DatasetError(f"sample {index}, which was looked at to see what samples are, cannot be sent: {why(error)}",
+                                     "let samples have nothing that cannot be pickled"), type(error).__mro__, error)
 
 
 def room_for(longest: int, layout: Layout) -> int:
