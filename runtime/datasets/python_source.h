@@ -8,9 +8,10 @@
 // Fields: image, label, then the item's other fields by name; dtype and shape are those of the first good sample, and
 //   another one that differs from it is a bad sample. A str is a text field, bytes are a bytes field; their lengths
 //   vary.
-// Statuses: what the code raises makes the sample bad ("ValueError: ... (my_data.py:12)"), so on_error applies; except
-//   MemoryError, ImportError and OSError, which are the machine's: Error(runtime), so the chunk is tried elsewhere and
-//   in the end the job fails by name.
+// Statuses: what the code raises makes the sample bad ("ValueError: ... (my_data.py:12)", and on further lines the
+//   exception's classes and its traceback), so on_error applies; except what may pass by itself (EIO, no memory, ...) or
+//   not happen on another machine (a missing file or module), which is the machine's: Error(runtime), so the chunk is
+//   tried elsewhere and in the end the job fails by name.
 // fingerprint(): covers the factory's name, its arguments (or the pickled object), the size, the fields, the classes
 //   and what the dataset's own `fingerprint` or `version` says. Contents are not looked at: a dataset that may change
 //   under an equal size should have a `fingerprint`.

@@ -232,6 +232,8 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
   if (status.ok()) return record;
 
   record.reason = status.reason;
+  // The traceback behind the first line is for the error that ends an iteration; a list of unusable samples has a line each.
+  if (split.on_error == OnError::substitute) record.reason = record.reason.substr(0, record.reason.find('\n'));
   if (split.on_error == OnError::substitute && split.split.mode == Mode::train &&
       substitute(planned, epoch, fields, record)) {
     return record;

@@ -157,6 +157,36 @@ def test_a_transform_of_ones_own():
         assert order == expected[0] and pixels != expected[1]
 
 
+def test_an_error_of_a_transform_is_of_its_own_class_as_well():
+    steps = [T.CenterCrop(48), T.Python(own_functions.refuse)]
+    with load(penstock.ImageFolder(TRAIN), transform=steps) as loader:
+        assert isinstance(raises(own_functions.Overexposed, lambda: next(iter(loader)), "own_functions:refuse", "too bright", ", in refuse"),
+                          penstock.DatasetError)
+    job = {"splits": {"val": {"dataset": {"folder": TRAIN}, "pipeline": [{"CenterCrop": {"size": 48}}, {"Python": {
+        "function": "own_functions:refuse"}}]}}, "python": {"interpreter": sys.executable}}
+    os.environ["PYTHONPATH"] = os.path.dirname(own_functions.__file__) + ":" + os.environ["PYTHONPATH"]
+    path = Photos(TRAIN).samples[0][0]
+    with penstock.Preprocessor(job, "val", output="numpy", threads=1) as preprocess:
+        raises(own_functions.Overexposed, lambda: preprocess(path, index=3), "too bright", ", in refuse")
+        (reason,) = preprocess([path], index=[3], errors="status")[1]
+        assert "too bright" in reason and "\n" not in reason
+
+
+def test_a_file_that_is_missing_fails_at_once():
+    photos = Photos(TRAIN)
+    photos.samples[20] = "/nowhere/at/all.jpg", 0
+    for workers in (0, 1):
+        begun = time.monotonic()
+        with load(photos, transform=STEPS, num_workers=workers) as own:
+            raises(FileNotFoundError, lambda: list(own), "Photos[20]", "/nowhere/at/all.jpg")
+        assert time.monotonic() - begun < 15
+    # Where another sample may stand in its place, it does, and a list of such samples has a line for it.
+    with load(photos, transform=STEPS, on_error="substitute", bad_samples__max_count=5, num_workers=0) as own:
+        assert sum(int(batch.substituted.sum()) for batch in own) == 1
+        (bad,) = own.stats()["splits"]["train"]["bad_samples"]
+        assert "FileNotFoundError" in bad["reason"] and "\n" not in bad["reason"]
+
+
 def test_functions_in_both_of_two_lists():
     def images(*functions, **more):
         lists = [[T.CenterCrop(32), *([T.Python(one)] if one else [])] for one in functions]

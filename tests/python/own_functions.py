@@ -24,3 +24,11 @@ class Slow:
     def __getitem__(self, index):
         time.sleep(0.1 if index % 7 == 0 else 0)
         return {"image": np.full((10, 10, 3), index, np.uint8), "label": index}
+
+
+class Overexposed(ValueError):
+    pass
+
+
+def refuse(image, rng):
+    raise Overexposed("too bright")

@@ -8,7 +8,9 @@ import gc
 import io
 import json
 import os
+import pickle
 import random
+import sys
 import time
 import warnings
 
@@ -245,18 +247,206 @@ def test_what_fails_is_named():
             raises(penstock.DatasetError, lambda: list(loader), "Growing[5]", "[5] where those that were looked at", "[2]")
         with penstock.DataLoader(Failing(-1), 4, num_workers=workers, collate_fn=lambda samples: 1 // 0) as loader:
             raises(ZeroDivisionError, lambda: list(loader))
-    raises(KeyError, lambda: penstock.DataLoader(Failing(0), 4), "no such page")  # the first is looked at here
     raises(penstock.DatasetError, lambda: penstock.DataLoader([]), "empty")
 
 
-def test_an_error_in_this_process_has_its_cause():
-    with penstock.DataLoader(Failing(5), 4, num_workers=0) as loader:
+class NoPage(LookupError):
+    """Wants more than a text."""
+
+    def __init__(self, book, page):
+        super().__init__(book, page)
+        self.page = page
+
+
+class Raising(torch.utils.data.Dataset):
+    """Of 12 samples one raises what it is told to, `times` times."""
+
+    def __init__(self, error, times=1000, at=5):
+        self.error, self.times, self.at = error, times, at
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index == self.at and self.times > 0:
+            self.times -= 1
+            raise self.error
+        return torch.tensor(index)
+
+
+def first_error(dataset, **options):
+    """What a loader raises behind the batches that can be made."""
+    with penstock.DataLoader(dataset, 4, **options) as loader:
+        steps, given = iter(loader), 0
         try:
+            for batch in steps:
+                given += 1
+                assert batch.tolist() == list(range(4 * given - 4, 4 * given))
+        except BaseException as error:
+            assert given == 1, (given, error)
+            again = raises(BaseException, lambda: next(steps))
+            assert type(again).__name__ == type(error).__name__ and again.__cause__ is error.__cause__
+            return error
+    raise AssertionError("no error")
+
+
+def test_an_error_is_of_its_own_class_as_well():
+    own = [KeyError("no such page"), ValueError(), FileNotFoundError(2, "No such file", "x.jpg"), PermissionError(13, "No"), OSError("cut"),
+           ImportError("no module", name="m"), NoPage("book", 7), AssertionError(), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")]
+    for raised in own:
+        begun = time.monotonic()
+        error = first_error(Raising(raised))
+        assert isinstance(error, type(raised)) and isinstance(error, penstock.DatasetError) and error.__cause__ is raised
+        assert error.args == raised.args and "Raising[5]" in str(error) and "index 5" in str(error), error
+        assert time.monotonic() - begun < 10  # such do not pass, and are not tried again
+        assert isinstance(pickle.loads(pickle.dumps(error)), penstock.DatasetError)
+    assert first_error(Raising(own[2])).filename == "x.jpg" and first_error(Raising(own[6])).page == 7
+    for raised in own if FULL else (own[2], own[6], own[8]):
+        begun = time.monotonic()
+        error = first_error(Raising(raised), num_workers=1)
+        assert isinstance(error, type(raised) if raised is not own[8] else UnicodeError), type(error).__mro__
+        assert isinstance(error, penstock.DatasetError) and "Raising[5]" in str(error) and time.monotonic() - begun < 10
+        assert "Original traceback" in str(error) and ", in __getitem__" in str(error) and "_worker.py" not in str(error), str(error)
+
+
+def test_no_class_is_imported_for_an_error():
+    """What a message names is looked up in modules that are there."""
+    from penstock import errors
+    def classes(names):
+        text = f"sample 1: X: y\nOriginal traceback (most recent call last), of {names}:\n  File x"
+        return type(errors.make(4, text, "")).__mro__
+    assert ValueError in classes("no.such:Class, builtins:ValueError") and KeyError in classes("builtins:KeyError, builtins:LookupError")
+    assert NoPage in classes("__mp_main__:NoPage, builtins:LookupError")
+    for names in ("builtins:SystemExit", "builtins:KeyboardInterrupt", "builtins:StopIteration", "builtins:print", "os:path", "SystemExit",
+                  "antigravity:Error", "builtins:ValueError.real", "builtins:", ""):
+        assert classes(names)[0] is penstock.DatasetError, names
+    assert "antigravity" not in sys.modules
+
+
+def test_what_may_pass_is_tried_again():
+    for error in (OSError(5, "the disk fails"), TimeoutError("slow"), MemoryError()):
+        with penstock.DataLoader(Raising(error, times=2), 4, balancer__retry_s=20) as loader:
+            assert torch.cat(list(loader)).tolist() == list(range(12)), error
+    with penstock.DataLoader(Raising(OSError(5, "the disk fails")), 4, balancer__retry_s=0) as loader:
+        error = raises(OSError, lambda: list(loader), "sample 5", "the disk fails")
+    assert isinstance(error, penstock.Error) and error.__cause__.errno == error.errno == 5
+
+
+def test_an_exit_is_an_exit():
+    for raised in (SystemExit(3), KeyboardInterrupt("now"), GeneratorExit()):
+        assert first_error(Raising(raised)) is raised and raised.__cause__ is None
+    # As with torch's workers a RuntimeError, which says what happened.
+    for raised in (SystemExit(3), KeyboardInterrupt("now")):
+        begun = time.monotonic()
+        error = first_error(Raising(raised), num_workers=1)
+        assert type(error) is penstock.DatasetError and isinstance(error, RuntimeError) and time.monotonic() - begun < 10
+        assert "Raising[5]' (index 5)" in str(error) and f"{type(raised).__name__}: {raised}" in str(error)
+    # It would end the program's loop as if there were no more batches.
+    assert type(first_error(Raising(StopIteration()))) is penstock.DatasetError
+
+
+class Broken(torch.utils.data.Dataset):
+    """Only some samples can be made; they differ from the others."""
+
+    def __init__(self, good, size=40):
+        self.good, self.size, self.made = set(good), size, []
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        self.made.append(index)
+        if index not in self.good:
+            raise ValueError(f"sample {index} is torn")
+        return torch.full((2 + index // 20,), index), f"name {index}"
+
+
+def test_samples_that_nobody_asks_for_may_be_broken():
+    good = [7, 9, 21, 25]
+    for options in (dict(sampler=good), dict(sampler=torch.utils.data.SubsetRandomSampler(good)), dict(batch_sampler=penstock.BatchSampler(good, 1, False)),
+                    dict(sampler=torch.utils.data.WeightedRandomSampler([float(one in good) for one in range(40)], 8)), dict(sampler=iter(good))):
+        dataset = Broken(good)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="none of the samples that were looked at")  # the last of them is no list
+            loader = penstock.DataLoader(dataset, **options)
+        with loader:
+            names = [name for _, (name,) in loader]
+        assert set(names) <= {f"name {one}" for one in good} and names
+        if not hasattr(options.get("sampler"), "__next__"):
+            assert set(dataset.made) <= set(good), dataset.made
+    with penstock.DataLoader(Broken(good), sampler=good, num_workers=1) as loader:
+        assert [name for _, (name,) in loader] == [f"name {one}" for one in good]
+
+
+def test_a_broken_sample_fails_when_it_is_asked_for():
+    for at in (0, 1, 6, 11):  # all of them are looked at
+        with penstock.DataLoader(Raising(KeyError("torn"), at=at), 1) as loader:
+            steps = iter(loader)
+            assert [next(steps).item() for _ in range(at)] == list(range(at))
+            raises(KeyError, lambda: next(steps), f"index {at}")
+    # Nothing can be made: the constructor says what it looked at, and the iteration fails.
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loader = penstock.DataLoader(Broken([2]), 2)
+    assert [str(one.message) for one in told if "looked at" in str(one.message) and "sample 0: ValueError: sample 0 is torn" in str(one.message)]
+    with loader:
+        raises(ValueError, lambda: next(iter(loader)), "index 0", "sample 0 is torn")
+    # What no sample may have, a generator, is named.
+    class Generators(Numbered):
+        def __getitem__(self, index):
+            return (one for one in range(3))
+    raises(TypeError, lambda: penstock.DataLoader(Generators(), 2, collate_fn=list), "sample 0, which was looked at", "pickle")
+
+
+class Lengthening(torch.utils.data.Dataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        if index >= self.size:
+            raise IndexError(index)
+        return torch.tensor(index)
+
+
+def test_the_length_is_asked_for_in_each_epoch():
+    for make in (torch.utils.data.DataLoader, penstock.DataLoader):
+        dataset = Lengthening(10)
+        loader = make(dataset, 4)
+        for size in (10, 13, 5):
+            dataset.size = size
+            assert len(loader) == -(-size // 4)
+            assert torch.cat(list(loader)).tolist() == list(range(size)), (make, size)
+        steps = iter(loader)
+        next(steps)
+        dataset.size = 7  # behind the beginning of an epoch it is the next one's
+        assert torch.cat(list(steps)).tolist() == [4]
+        assert torch.cat(list(loader)).tolist() == list(range(7))
+        for options in (dict(shuffle=True), dict(sampler=Order(dataset))):
+            dataset.size = 6
+            loader = make(dataset, 4, **options)
             list(loader)
-        except penstock.DatasetError as error:
-            assert isinstance(error.__cause__, KeyError) and error.__cause__.__traceback__ is not None
-        else:
-            raise AssertionError("no error")
+            dataset.size = 9
+            assert sorted(torch.cat(list(loader)).tolist()) == list(range(9)), (make, options)
+    state = loader.state_dict()
+    with penstock.DataLoader(dataset, 4, sampler=Order(dataset)) as other:
+        other.load_state_dict(state)
+    loader.load_state_dict(state)
+    dataset.size = 0
+    raises(penstock.DatasetError, lambda: list(loader), "is empty")
+
+
+class Order:
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __iter__(self):
+        return iter(range(len(self.dataset)))
 
 
 class Boxes(torch.utils.data.Dataset):

@@ -46,7 +46,8 @@ class Asked(NamedTuple):
     num_workers: int = 0          # worker processes for samples in Python; 0: this process makes them
     asked_for_here: bool = False  # num_workers=0 was said
     worker_init_fn: Optional[Callable] = None
-    programs_order: bool = False  # the program's sampler says every index
+    sampler: Any = None           # the program's, where it says every index
+    alone: bool = True            # no other rank has a share of the data
     collates: bool = False        # a collate_fn was given
 
 
@@ -186,12 +187,13 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         looked_at = given
     with _here.generators_kept():
         _worker.seed_generators(0)  # sizes that are drawn are the same in every run
-        samples = _own_samples.look_at(looked_at)
-        layout = _own_samples.Layout.of(samples, small_may_differ=asked.collates)
-        sizes = _own_samples.sizes_of(looked_at, layout, samples)
+        layout, sizes, problem = _own_samples.look_at(looked_at, _asked_for(looked_at, rows, asked), asked.collates)
+    if problem:
+        warnings.warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
+                      "which takes longer", RuntimeWarning, stacklevel=6)
     elsewhere = "PENSTOCK_RECEIVER" in os.environ  # workers may be no children of this process, or on another node
-    room = _own_samples.room_for(sizes, layout, large_parts=not elsewhere) if sizes else 0
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room))
+    room = _own_samples.room_for(list(sizes.values()), layout, large_parts=not elsewhere) if any(sizes.values()) else 0
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room), alone=not elsewhere)
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
@@ -204,6 +206,17 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     limits = {"max_field_bytes": room} if room else None
     return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
                  python=python, limits=limits)
+
+
+def _asked_for(dataset: Any, rows: Optional[Sequence[int]], asked: Asked) -> Sequence[int]:
+    """The samples that the order may ask for, in ascending order, as far as that is known before it is evaluated."""
+    from ._program_order import indices_of
+    every: Sequence[int] = range(len(dataset)) if rows is None else rows
+    # Ranks with shares of their own have to come to the same layout.
+    named = indices_of(asked.sampler) if asked.alone and "PENSTOCK_RECEIVER" not in os.environ else None
+    if named is not None:
+        every = [every[place] for place in named if 0 <= place < len(every)] or every
+    return every if isinstance(every, range) else sorted(set(every))
 
 
 def _room_said(asked: Asked, otherwise: int) -> int:
@@ -222,7 +235,7 @@ def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout
     if any("Python" in step for step in [*steps, *gpu_steps]):
         python = python or {"interpreter": sys.executable}  # that has what this program has
         spec = {"path": _pickled.import_path(), **spec}
-    listed = rows is not None and not asked.programs_order
+    listed = rows is not None and asked.sampler is None
     if listed:
         from ._memory_file import MemoryFile
         file = MemoryFile("penstock-rows", "".join(f"{row}\n" for row in rows).encode())

@@ -24,12 +24,14 @@ import socket
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from . import _penstock
-from ._worker import HERE, Worker, imported_generators
+from ._worker import HERE, Refused, Worker, as_reply, imported_generators, why
+from .errors import Error, as_raised
 
 LOOK_AGAIN_S = 0.2  # a thread that waits notices by then that its loader was closed or dropped
+KEPT_ERRORS = 64    # of samples that were made ahead; the first one of a batch is among the first that are made
 
 _numbers = itertools.count()
 _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary()
@@ -40,11 +42,16 @@ class Here:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self._name = f"{next(_numbers)}:{type(dataset).__name__}"
+        self._name = ""
         self._changed = threading.Condition()
         self._waiting = 0    # who wait for a batch
         self._busy = 0       # threads in the program's code
-        self._error: Optional[BaseException] = None  # that the program's code raised last
+        self._raised: Dict[Tuple[str, Optional[int]], BaseException] = {}  # by reason and sample
+        self.name_anew()
+
+    def name_anew(self) -> None:
+        """A job with the new name is another one, whose loader asks for the length again; who knows the old name goes on."""
+        self._name = f"{next(_numbers)}:{type(self.dataset).__name__}"
         _living[self._name] = self
 
     @property
@@ -66,13 +73,24 @@ class Here:
                 while self._waiting == 0 and self._busy:
                     self._changed.wait()
 
-    def failed(self, error: BaseException) -> None:
-        self._error = error
+    def keep_error(self, reason: str, index: Optional[int], error: BaseException) -> None:
+        """That the program's code raised, and that the loader hears of as `reason`."""
+        if len(self._raised) < KEPT_ERRORS:
+            self._raised[reason, index] = error
 
-    def taken_error(self) -> Optional[BaseException]:
-        """What the program's code raised last, with its traceback, for a debugger; forgotten then, as it holds frames."""
-        error, self._error = self._error, None
-        return error
+    def problem_of(self, error: Error) -> BaseException:
+        """`error`, of the loader, as the program has to see it: with what its code raised as the cause, and of its class; but an exit
+        is what was raised itself. next() says the same each time, so that one is kept, and the others, which hold frames, are not."""
+        found = [key for key in self._raised if key[0] in error.message]
+        found.sort(key=lambda key: f"index {key[1]})" not in error.message)  # another sample may fail alike
+        self._raised = {key: self._raised[key] for key in found[:1]}
+        if not found:
+            return error
+        raised = self._raised[found[0]]
+        return as_raised(error, type(raised).__mro__, raised) if isinstance(raised, Exception) else raised
+
+    def forget_errors(self) -> None:
+        self._raised = {}
 
     @contextlib.contextmanager
     def turn(self, gone: Callable[[], bool]) -> Iterator[None]:
@@ -105,8 +123,11 @@ class _Serving(Worker):
         with self._here.turn(self._gone), generators_kept():
             return super().answer(kind, body)
 
-    def failed(self, error: BaseException) -> None:
-        self._here.failed(error)
+    def reason_of(self, error: BaseException) -> str:
+        reason = as_reply(why(error)).decode()
+        if not isinstance(error, Refused):
+            self._here.keep_error(reason, self.making, error)
+        return reason
 
     def _gone(self) -> bool:
         return bool(self._hung_up.poll(0))

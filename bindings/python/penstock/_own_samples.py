@@ -1,6 +1,6 @@
 """Samples of a program's own data set as they are: tensors, numbers, texts, in tuples, lists and dicts, of any shape.
 
-    kind = Layout.of([dataset[0], dataset[1]])      # how such samples travel
+    kind = look_at(dataset, range(9)).layout        # how such samples travel
     sent = OwnSamples(dataset, kind)                # what the loaders' workers run: its items are fields
     kind.batch(fields)                              # as torch's default_collate makes it of those samples
     kind.samples(fields)                            # the samples themselves, for a collate_fn
@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 import pickle
 import sys
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._large_parts import LargeParts, escaped, fetched
 from ._pickled import is_plain, pickled_value
 from ._prefix import Begun
-from .errors import DatasetError
+from ._worker import why
+from .errors import DatasetError, as_raised
 
 # Leaves by what they are for the program.
 _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array", "bool", "int", "float", "text", "bytes", "object"
@@ -104,6 +105,17 @@ def _fits(leaf: _Leaf) -> bool:
     return (leaf.dtype in _DTYPES or leaf.dtype == "bool") and 0 not in leaf.shape
 
 
+def _misfit(leaf: _Leaf, value: Any) -> str:
+    """Why the value cannot travel so; "": it can."""
+    found = leaf if leaf.kind == _OBJECT else _leaf_of(value)
+    if found.kind != leaf.kind:
+        return f"the sample has a {found.kind} where the first ones have a {leaf.kind}"
+    if leaf.kind in (_TENSOR, _ARRAY) and leaf.dtype and found != leaf:
+        return (f"the sample has {found.dtype} {list(found.shape)} where those that were looked at (the first two, the middle, the "
+                f"last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
+    return ""
+
+
 class Layout:
     """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers."""
 
@@ -113,14 +125,14 @@ class Layout:
 
     @staticmethod
     def of(samples: Sequence[Any], small_may_differ: bool = False) -> "Layout":
-        """Of the first samples of a data set, of which there is one at least. `small_may_differ`: small tensors and arrays
+        """Of some samples of a data set; of none, nothing is known. `small_may_differ`: small tensors and arrays
         (boxes, lists of labels) travel by themselves though they have one shape in these: a collate_fn may expect others, too."""
         trees, seen = [], []
         for sample in samples:
             values: list = []
             trees.append(_walk(sample, values))
             seen.append([_leaf_of(value) for value in values])
-        if any(tree != trees[0] for tree in trees):
+        if not trees or any(tree != trees[0] for tree in trees):
             return Layout(None, [_Leaf(_OBJECT)])  # as one object, whatever it is each time
         leaves = []
         for forms in zip(*seen):
@@ -138,6 +150,11 @@ class Layout:
     def name(self, place: int) -> str:
         return f"leaf{place:04d}"
 
+    def field_table(self) -> list:
+        """[name, dtype, shape] of each leaf as the field that it travels as."""
+        types = [{"bool": "uint8", "": "text" if leaf.kind == _TEXT else "bytes"}.get(leaf.dtype, leaf.dtype) for leaf in self.leaves]
+        return [[self.name(place), dtype, list(leaf.shape)] for place, (dtype, leaf) in enumerate(zip(types, self.leaves))]
+
     @property
     def of_one_shape(self) -> bool:
         """Nothing travels as bytes but texts and bytes: a batch needs no sample of its own."""
@@ -145,13 +162,14 @@ class Layout:
 
     # ---- in a worker ---------------------------------------------------------------------------------------------------
     def fields(self, sample: Any, large: Optional[LargeParts] = None) -> dict:
-        """`sample` as what `penstock._worker` takes for an item. ValueError where it is none of these. `large`: keeps what has no room."""
+        """`sample` as what `penstock._worker` takes for an item. RuntimeError where it is none of these, as torch says it of tensors
+        that cannot be stacked. `large`: keeps what has no room."""
         values: list = []
         tree = _walk(sample, values)
-        if self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT:
+        if self._of_objects:
             values = [sample]
         elif tree != self.tree:
-            raise ValueError("the sample has other parts than the first ones")
+            raise RuntimeError("the sample has other parts than the first ones")
         out = {"image": _pixel()}
         for place, (leaf, value) in enumerate(zip(self.leaves, values)):
             sent = self._sent(leaf, value)
@@ -160,19 +178,23 @@ class Layout:
             out[self.name(place)] = sent
         return out
 
+    def fits(self, sample: Any) -> bool:
+        values: list = []
+        return self._of_objects or (_walk(sample, values) == self.tree and not any(map(_misfit, self.leaves, values)))
+
+    @property
+    def _of_objects(self) -> bool:
+        """Samples travel as one object, whatever it is each time."""
+        return self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT
+
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind == _OBJECT:
             return pickled_value(value)
-        found = _leaf_of(value)
-        if found.kind != leaf.kind:
-            raise ValueError(f"the sample has a {found.kind} where the first ones have a {leaf.kind}")
+        problem = _misfit(leaf, value)
+        if problem:
+            raise RuntimeError(problem)
         if leaf.kind in (_TENSOR, _ARRAY):
-            if not leaf.dtype:
-                return pickled_value(value)
-            if found != leaf:
-                raise ValueError(f"the sample has {found.dtype or type(value).__name__} {list(value.shape)} where those that were looked at (the first two, the "
-                                 f"middle, the last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
-            return value
+            return value if leaf.dtype else pickled_value(value)
         if leaf.kind in _NUMBERS:
             import numpy
             return getattr(numpy, leaf.dtype)(value)
@@ -214,13 +236,10 @@ class Layout:
             return value.numpy() if leaf.shape else value.numpy()[()]
         return value
 
-    def sizes(self, samples: Sequence[Any]) -> List[int]:
-        """Bytes of each sample's longest leaf that travels as bytes."""
-        sizes = []
-        for sample in samples:
-            sent = [one.encode() if isinstance(one, str) else one for one in self.fields(sample).values()]
-            sizes.append(max((len(one) for one in sent if isinstance(one, bytes)), default=0))
-        return sizes
+    def size_of(self, sample: Any) -> int:
+        """Bytes of the longest leaf that travels as bytes."""
+        return max((len(value.encode()) if isinstance(value, str) else len(value)
+                    for value in self.fields(sample).values() if isinstance(value, (str, bytes))), default=0)
 
 
 def _pixel() -> Any:
@@ -246,8 +265,9 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0, alone: bool = False) -> None:
         self.dataset = dataset
+        self.penstock_alone = alone  # no other machine makes samples of it
         self.layout = layout
         self.large = LargeParts(room) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
@@ -259,6 +279,9 @@ class OwnSamples:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def field_table(self) -> list:
+        return self.layout.field_table()
 
     def start_worker(self, number: int, workers: int) -> None:
         """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called."""
@@ -280,28 +303,60 @@ class OwnSamples:
         return self.layout.fields(self.dataset[index], self.large)
 
 
-def look_at(dataset: Any) -> list:
-    """The first samples, one in the middle and the last: made here, once, to see what they are."""
-    size = len(dataset)
-    if size <= 0:
+class Seen(NamedTuple):
+    """What some samples say of all."""
+
+    layout: Layout
+    sizes: Dict[int, int] = {}  # by index: bytes of the longest leaf that travels as bytes
+    problem: str = ""  # why none could be made: nothing is known of them, and each travels as one object
+
+
+def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False) -> Seen:
+    """Of samples that are made here, once: the first two, the middle and the last of `among`, which the order may ask for, in
+    ascending order. Where leaves travel as bytes, or none of these can be made, some more are: always the same ones, as what follows
+    from the length is compared where a run is resumed. One that cannot be made is passed over: its error is for whoever asks for it,
+    as from torch."""
+    if len(dataset) <= 0:
         raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
-    return [dataset[place] for place in _looked_at(size)]
+    count, problems = len(among), []
+    first = sorted({0, min(1, count - 1), count // 2, count - 1})
+    samples = _made(dataset, [among[place] for place in first], problems)
+    seen = _seen(samples, small_may_differ)
+    if samples and not any(seen.sizes.values()):
+        return seen
+    for place in sorted({number * count // _MORE for number in range(1, _MORE)} - set(first)):
+        for index, sample in _made(dataset, [among[place]], problems).items():
+            if not samples or not seen.layout.fits(sample):
+                samples[index] = sample
+                anew = _seen(samples, small_may_differ)
+                seen = anew._replace(sizes={**seen.sizes, **anew.sizes})
+            else:
+                seen.sizes[index] = _size_of(seen.layout, index, sample)
+    return seen if samples else seen._replace(problem=problems[0])
 
 
-def _looked_at(size: int) -> list:
-    return sorted({0, min(1, size - 1), size // 2, size - 1})
+def _seen(samples: Mapping[int, Any], small_may_differ: bool) -> Seen:
+    layout = Layout.of(list(samples.values()), small_may_differ)
+    return Seen(layout, {index: _size_of(layout, index, sample) for index, sample in samples.items()})
 
 
-def sizes_of(dataset: Any, layout: Layout, samples: Sequence[Any]) -> List[int]:
-    """Bytes of the longest leaf that travels as bytes, of each of `samples` and, where there are such leaves, of some more: always the
-    same ones, as what follows from it is compared where a run is resumed."""
-    sizes = layout.sizes(samples)
-    if max(sizes) == 0:
-        return []
-    places = {number * len(dataset) // _MORE for number in range(1, _MORE)} - set(_looked_at(len(dataset)))
-    for place in sorted(places):
-        sizes += layout.sizes([dataset[place]])
-    return sizes
+def _made(dataset: Any, indices: Sequence[int], problems: List[str]) -> Dict[int, Any]:
+    """Those that can be made, and the problems of the others."""
+    samples = {}
+    for index in indices:
+        try:
+            samples[index] = dataset[index]
+        except (Exception, SystemExit, GeneratorExit) as error:
+            problems.append(f"sample {index}: {why(error)}")
+    return samples
+
+
+def _size_of(layout: Layout, index: int, sample: Any) -> int:
+    try:
+        return layout.size_of(sample)
+    except Exception as error:
+        raise as_raised(DatasetError(f"sample {index}, which was looked at to see what samples are, cannot be sent: {why(error)}",
+                                     "let samples have nothing that cannot be pickled"), type(error).__mro__, error)
 
 
 def room_for(sizes: Sequence[int], layout: Layout, large_parts: bool) -> int:

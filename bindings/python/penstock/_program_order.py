@@ -11,6 +11,7 @@ import operator
 from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from . import _penstock
+from ._torch_datasets import type_name
 from .errors import ConfigError, UsageError
 
 
@@ -59,6 +60,24 @@ class Flattened:
             return full
         # One that drops or repeats samples of its own accord has another number of batches than its sampler would fill.
         return samples if full - self.batch_size < samples <= full else full
+
+
+def indices_of(sampler: Any) -> Optional[List[int]]:
+    """The indices that it may give, where it says so without being evaluated, which may draw: a list; torch's samplers of a subset or
+    with weights; lists of lists. None: any."""
+    if isinstance(sampler, Flattened):
+        batches = sampler.batches
+        listed = isinstance(batches, (list, tuple)) and all(isinstance(one, (list, tuple)) for one in batches)
+        return indices_of([index for batch in batches for index in batch] if listed else getattr(batches, "sampler", None))
+    kind = type_name(sampler)
+    if kind == "torch.utils.data.sampler.SubsetRandomSampler":
+        sampler = sampler.indices
+    elif kind == "torch.utils.data.sampler.WeightedRandomSampler":
+        return [place for place, weight in enumerate(sampler.weights.tolist()) if weight > 0]
+    try:
+        return [operator.index(one) for one in sampler] if isinstance(sampler, (list, tuple, range)) or hasattr(sampler, "tolist") else None
+    except TypeError:
+        return None  # no list of indices
 
 
 class ProgramOrder:

@@ -27,12 +27,14 @@ A transform `{Python: {function: "package.module:name"}}` is called as `name(ima
                     word 2  epoch                         word 3  position of the transform in the pipeline
 and returns a uint8 array of the same shape.
 
-Which exceptions make the sample bad, the same wherever it is tried, so that `on_error` of the job applies: all,
-except those that say something about the machine (`MemoryError`, `ImportError`, `OSError`), which are retried elsewhere
-and then end the job. An OSError without an errno that was raised by Pillow (or is plain `OSError`) is about the picture.
+Which exceptions make the sample bad, the same wherever it is tried, so that `on_error` of the job applies: all, SystemExit and
+KeyboardInterrupt too, except those that say something about the machine (about_the_machine), which are tried again, elsewhere too,
+and then end the job. The answer has the exception's classes and its traceback, so that the program gets one that it can catch by its
+own class (errors.py).
 """
 
 import base64
+import errno
 import fcntl
 import hashlib
 import importlib
@@ -71,6 +73,12 @@ F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2  # of fcntl.h
 MOST_PARTS = 1000                   # of one sendmsg(), which takes 1,024
 LONGEST_REASON = 4096               # bytes
 LEARN_FROM = 10                     # the fields are those of the first good sample among so many
+TRACEBACK = "Original traceback (most recent call last), of "  # in a reason, before the names of the exception's classes
+CUT = b"  ...\n"                    # in the place of its beginning
+MAY_PASS = frozenset(getattr(errno, name) for name in (
+    "EIO", "EREMOTEIO", "ESTALE", "EAGAIN", "EINTR", "EBUSY", "ETIMEDOUT", "ENOMEM", "ENOBUFS", "EMFILE", "ENFILE", "ENOLCK", "ECOMM",
+    "ENETDOWN", "ENETUNREACH", "ENETRESET", "EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ECONNREFUSED", "ENOTCONN",
+    "ESHUTDOWN", "EPIPE"))
 
 
 class Refused(Exception):
@@ -165,11 +173,14 @@ def run_main(main):
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-def about_the_machine(error):
-    if isinstance(error, (MemoryError, ImportError)):
+def about_the_machine(error, alone):
+    """May it pass by itself, or not happen on another machine? `alone`: no other machine makes samples of this data set, so a missing
+    file, a permission or a module that is not installed is the sample's. An OSError without an errno that was raised by Pillow (or is
+    plain OSError) is about the picture."""
+    if isinstance(error, (MemoryError, ConnectionError, TimeoutError)):  # the last two also without an errno, from Python code
         return True
-    if not isinstance(error, OSError):
-        return False
+    if alone or not isinstance(error, OSError):
+        return isinstance(error, OSError) and error.errno in MAY_PASS or isinstance(error, ImportError) and not alone
     about_the_picture = error.errno is None and (type(error) is OSError or type(error).__module__.startswith("PIL"))
     return not about_the_picture
 
@@ -182,6 +193,32 @@ def why(error):
     if frames and not isinstance(error, Refused):
         text += f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
     return " ".join(text.split()) or type(error).__name__
+
+
+def from_own_code(frames):
+    """The frames of a traceback from the first one that is not penstock's own; None: all are."""
+    while frames is not None and os.path.dirname(os.path.realpath(frames.tb_frame.f_code.co_filename)) == \
+            os.path.dirname(os.path.realpath(__file__)):
+        frames = frames.tb_next
+    return frames
+
+
+def why_with_traceback(error):
+    """why(), and behind that line the exception's classes and its traceback, as much of its end as has room."""
+    line, frames = why(error), from_own_code(error.__traceback__)
+    if frames is None or isinstance(error, Refused):
+        return line
+    classes = ", ".join(f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__ if issubclass(kind, Exception) and kind is not Exception)
+    line += f"\n{TRACEBACK}{classes or type(error).__name__}:\n"
+    text = "".join(traceback.format_exception(type(error), error, frames)).partition("\n")[2].rstrip().encode(errors="replace")
+    room = LONGEST_REASON - len(line.encode(errors="replace")) - len(CUT)
+    return line + (text if len(text) <= room else CUT + text[len(text) - max(room, 0):]).decode(errors="ignore")
+
+
+def classes_in(text):
+    """[(module, qualified name), …] of the exception whose traceback a message has, the most special first."""
+    names = text.partition("\n" + TRACEBACK)[2].partition(":\n")[0]
+    return [(module, name) for module, colon, name in (one.partition(":") for one in names.split(", ")) if colon]
 
 
 def seed_of(key):
@@ -308,6 +345,7 @@ class Worker:
         self.fields = None      # [[name, dtype, shape], ...]
         self.labelled = True
         self.functions = []
+        self.making = None      # the sample of the newest request
         self.memory = None      # that the loader has too, for large answers
         self.descriptors = []   # to be sent
 
@@ -347,7 +385,9 @@ class Worker:
                 answer["fingerprint"] = str(value() if callable(value) else value)
                 break
         self.fields, self.labelled = config["fields"], config["labelled"]
-        if self.fields is None:
+        if self.fields is None and hasattr(self.dataset, "start_worker"):  # the program knows them
+            self.fields, self.labelled = self.dataset.field_table(), False
+        elif self.fields is None:
             self.fields, self.labelled = self.learn_fields(answer["size"])
         answer["fields"], answer["labelled"] = self.fields, self.labelled
         return [json.dumps(answer).encode()]
@@ -369,7 +409,7 @@ class Worker:
                 _, label, others = as_fields(self.item(index, 0, 0, 0))
                 return [[name, dtype, shape] for name, (dtype, shape, _) in others.items()], label is not None
             except Exception as error:
-                if about_the_machine(error):
+                if self.about_the_machine(error):
                     raise
                 first = first or Refused(f"none of the first {LEARN_FROM} samples can be made; sample {index}: {why(error)}")
         if first:
@@ -377,6 +417,7 @@ class Worker:
         return [], True
 
     def item(self, index, seed, epoch, occurrence):
+        self.making = index
         drawn = seed_of(KEY.pack(index, seed, epoch, occurrence))
         while True:
             generators = seed_generators(drawn)
@@ -404,6 +445,7 @@ class Worker:
         import numpy
         number, position, height, width = PICTURE.unpack_from(body)
         index, seed, epoch, occurrence = KEY.unpack_from(body, PICTURE.size)
+        self.making = index
         image = numpy.frombuffer(body, numpy.uint8, offset=PICTURE.size + KEY.size).reshape(height, width, 3)
         counter = numpy.array([0, index | occurrence << 48, epoch, position], numpy.uint64)
         key = numpy.array([seed, PHILOX_KEY], numpy.uint64)
@@ -428,14 +470,15 @@ class Worker:
         """(status, buffers that follow each other)"""
         try:
             return GOOD, {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}[kind](body)
-        except Exception as error:
-            self.failed(error)
-            return ENVIRONMENT if about_the_machine(error) else BAD, [as_reply(why(error))]
-        except SystemExit as error:
-            return BAD, [as_reply(f"SystemExit: {error}")]
+        except BaseException as error:  # a worker that ended at a SystemExit or a KeyboardInterrupt would only be replaced
+            return ENVIRONMENT if self.about_the_machine(error) else BAD, [as_reply(self.reason_of(error))]
 
-    def failed(self, error):
-        """For a worker in the program's own process, which can show more than a line of it."""
+    def about_the_machine(self, error):
+        return about_the_machine(error, alone=getattr(self.dataset, "penstock_alone", False))
+
+    def reason_of(self, error):
+        """The first line says what happened, in whatever list it is shown."""
+        return why_with_traceback(error)
 
     def reply(self, status, body):
         sys.stdout.flush()

@@ -27,7 +27,7 @@ from ._place import of_distributed, place
 from ._program_order import ProgramOrder, send_epoch
 from ._tensors import made_as
 from .batch import DictBatch, Facts, ListBatch, TupleBatch
-from .errors import ConfigError, DatasetError, UsageError
+from .errors import ConfigError, Error, UsageError
 
 __all__ = ["DataLoader"]
 
@@ -164,7 +164,8 @@ class DataLoader:
 
     Raises
     ------
-    ConfigError, DatasetError, UsageError, PeerLostError, RunError (`penstock.errors`).
+    ConfigError, DatasetError, UsageError, PeerLostError, RunError (`penstock.errors`). Errors of `__getitem__` and of transforms are
+    DatasetErrors, and of their own classes as well.
 
     Notes
     -----
@@ -220,7 +221,9 @@ class DataLoader:
         self._keys = dict(keys or {})
         given = _given.read_given(dataset, _given.Asked(split, named, transform, gpu_transform, order.seed, more,
                                                         _job.words_of(overrides), work.num_workers, num_workers == 0,
-                                                        worker_init_fn, order.sampler is not None, collate_fn is not None))
+                                                        worker_init_fn, order.sampler,
+                                                        order.num_replicas in (None, 1) and place()[0] in (None, 1),
+                                                        collate_fn is not None))
         self.split, self._given = given.split, given
         lines = list(given.overrides)
         self._order = None if order.sampler is None else ProgramOrder(_of_rows(order.sampler, given.rows), self.split)
@@ -279,6 +282,7 @@ class DataLoader:
         if self._followed is not None and self._followed.epoch != self._followed_epoch:
             self._followed_epoch = self._followed.epoch
             self.set_epoch(self._followed_epoch)
+        self._follow_length()
         loaded = self._resumed is not None or (self._unasked is not None and self._unasked[3])
         with self._starting() as (epoch, step):
             made = _Iteration(self, epoch, step)
@@ -287,6 +291,8 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Batches per epoch: exact, and equal on all ranks."""
+        if not self._iterations:  # else those of the iteration
+            self._follow_length()
         if self._order is None:
             return self._native.size
         samples, size = self._order.samples(), self.batch_size
@@ -393,9 +399,7 @@ class DataLoader:
             return
         if self._seed_is_torchs and seed != self._seed:
             self._options["overrides"] = [*self._options["overrides"], f"seed={seed}"]
-            raw, before = self._native.raw_images, self._native
-            self._native = self._open(raw)
-            before.close()
+            self._open_again()
             self._seed = seed
 
     # ---- facts -------------------------------------------------------------------------------------------------------
@@ -498,6 +502,8 @@ class DataLoader:
             one._stream = None
         self._tensors.close()
         self._native.close()
+        if self._given.here is not None:
+            self._given.here.forget_errors()
 
     def __enter__(self) -> "DataLoader":
         return self
@@ -517,6 +523,21 @@ class DataLoader:
     def _open(self, raw: bool) -> Any:
         with self._python_wanted():
             return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **self._options)
+
+    def _open_again(self) -> None:
+        """With nothing delivered, as stats() counts it. Iterations that were begun go on with what they have."""
+        before, self._native = self._native, self._open(self._native.raw_images)
+        if not self._iterations:
+            before.close()
+
+    def _follow_length(self) -> None:
+        """A data set in this process may have another length in each epoch, which torch's samplers ask for anew."""
+        here = self._given.here
+        if here is not None and len(here.dataset) != self._native.dataset_size:
+            before = here.text
+            here.name_anew()
+            self._given = self._given._replace(job=self._given.job.replace(before, here.text))
+            self._open_again()
 
     def _python_wanted(self) -> Any:
         """Around whatever waits for samples: the program's own code runs meanwhile, where it runs in this process."""
@@ -695,6 +716,8 @@ class _Iteration:
         loader._iterations.add(self)
 
     def _begin(self, epoch, step):
+        if self._loader._given.here is not None:
+            self._loader._given.here.forget_errors()
         order = self._loader._order
         if order is None:
             self._stream = self._loader._native.start_at(epoch, step)
@@ -724,12 +747,19 @@ class _Iteration:
         if stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
         loader._tensors.settle()
+        here, problem = loader._given.here, None
         try:
             with loader._python_wanted():
                 native = stream.next()
-        except DatasetError as error:
-            here = loader._given.here
-            raise error from (None if here is None else here.taken_error())
+        except Error as error:
+            if here is None:
+                raise
+            problem = here.problem_of(error)
+        if problem is not None:
+            try:
+                raise problem  # not in the handler: an exit has nothing to do with `error`
+            finally:
+                del problem  # which has this frame
         if native is None:
             self._over = True
             loader._iterations.discard(self)

@@ -2,9 +2,16 @@
 
 Each carries `message`, `remedy` (may be empty) and `exit_code`, which is the `penstock` program's for that kind; but
 UnpicklableDataset, a dataset object that worker processes cannot be sent, is a plain TypeError.
+
+An error of the program's own code (`__getitem__`, a transform) is a DatasetError and an instance of the class that was raised, so
+`except ValueError` catches it as with torch's DataLoader. Where Python has no object of both, it is a DatasetError alone.
 """
 
+import sys
+from typing import Any, Iterable, Optional
+
 from ._pickled import UnpicklableDataset
+from ._worker import classes_in
 
 __all__ = ["Error", "RunError", "UsageError", "ConfigError", "DatasetError", "PeerLostError", "UnpicklableDataset"]
 
@@ -61,4 +68,60 @@ def make(exit_code: int, message: str, remedy: str) -> Error:
     if exit_code == ConfigError.exit_code:
         from ._job import by_keyword  # which knows these classes
         message = by_keyword(message)
-    return _BY_CODE.get(exit_code, RunError)(message, remedy)
+    return typed(_BY_CODE.get(exit_code, RunError)(message, remedy))
+
+
+def typed(error: Error) -> Error:
+    """`error` as an instance of the class, too, that its message says a worker's code raised."""
+    return as_raised(error, (_class_named(*names) for names in classes_in(error.message)))
+
+
+def as_raised(error: Error, kinds: Iterable[Any], raised: Optional[BaseException] = None) -> Error:
+    """`error` as an instance of the first of `kinds` that can be, too; else itself. `raised`: whose arguments and attributes it
+    gets, and which is its cause."""
+    for kind in kinds:
+        # One of _ENDS would end the program's loop as if there were no more batches. `kind` may be any class, its metaclass too.
+        if not isinstance(kind, type) or not issubclass(kind, Exception) or kind is Exception or issubclass(kind, _ENDS):
+            continue
+        try:
+            error = error if isinstance(error, kind) else _joined(error, kind, raised)
+        except Exception:
+            continue
+        break
+    if raised is not None:
+        error.__cause__ = raised
+    return error
+
+
+_ENDS = (StopIteration, StopAsyncIteration)
+
+
+def _joined(error: Error, kind: type, raised: Optional[BaseException]) -> Error:
+    """No constructor of `kind` is called, which may want anything: only that of the class of Python's own which it is derived from.
+    TypeError where objects of the two classes are laid out differently."""
+    text, plain = str(error), type(error)
+    made = type(f"{plain.__name__}[{kind.__name__}]", (plain, kind), {
+        "__module__": plain.__module__, "message": error.message, "remedy": error.remedy, "__str__": lambda self: text,
+        "__reduce__": lambda self: (as_raised, (plain(error.message, error.remedy), [kind]))})
+    arguments = () if raised is None else _pythons_own(type(raised)).__reduce__(raised)[1]
+    base = _pythons_own(made)
+    one = base.__new__(made, *arguments)
+    base.__init__(one, *arguments)
+    one.args = error.args if raised is None else raised.args
+    one.__dict__.update({} if raised is None else vars(raised))
+    return one
+
+
+def _pythons_own(kind: Any) -> Any:
+    """The builtin class that says how objects of `kind` are laid out."""
+    while kind.__module__ != "builtins":
+        kind = kind.__base__
+    return kind
+
+
+def _class_named(module: str, name: str) -> Any:
+    """Of a module that is imported, as names come out of a message; None: there is none."""
+    found: Any = sys.modules.get({"__mp_main__": "__main__"}.get(module, module))
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)  # getattr() of a module may import
+    return found

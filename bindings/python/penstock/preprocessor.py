@@ -21,7 +21,7 @@ from . import _job, _penstock
 from ._tensors import made_as
 from . import _given
 from .data_loader import _dtype_name
-from .errors import DatasetError, UsageError
+from .errors import DatasetError, UsageError, typed
 
 __all__ = ["Preprocessor"]
 
@@ -114,14 +114,14 @@ class Preprocessor:
         unread = {} if errors == "status" and not single else None
         tensor, reasons = self._finish(self._submit(images, index, epoch, occurrence, unread))
         if errors == "status":
-            return tensor, [(unread or {}).get(place) or reason or None for place, reason in enumerate(reasons)]
+            return tensor, [(unread or {}).get(place) or reason.partition("\n")[0] or None for place, reason in enumerate(reasons)]
         for place, reason in enumerate(reasons):
             if reason:
                 name = _path_of(images[place])
                 which = f"'{name}'" if name else "image" if single else f"image {place} of {len(images)}"
-                raise DatasetError(f"{which} cannot be used: {reason}",
-                                   "send a whole image file within the job's limits"
-                                   + ("" if single else ', or say errors="status"'))
+                raise typed(DatasetError(f"{which} cannot be used: {reason}",
+                                         "send a whole image file within the job's limits"
+                                         + ("" if single else ', or say errors="status"')))
         return tensor
 
     def _submit(self, images, index, epoch, occurrence, unread=None):

@@ -25,7 +25,7 @@ from . import _job, _penstock
 from ._program_order import send_epoch
 from ._tensors import has_torch
 from .batch import ListBatch
-from .errors import DatasetError, UsageError
+from .errors import DatasetError, UsageError, typed
 from .preprocessor import Preprocessor
 
 __all__ = ["collate_bytes", "wrap", "WrappedLoader"]
@@ -339,8 +339,8 @@ class _WrappedIteration:
     def _check_bad(self, begun: _Begun, bad: list, reasons: list) -> None:
         owner, place = self._owner, bad[0]
         if not owner._substitutes:
-            raise DatasetError(f"unusable sample {begun.indices[place]} in epoch {self._epoch} of the wrapped loader: "
-                               f"{reasons[place]}", "repair or remove the file, or set on_error: substitute")
+            raise typed(DatasetError(f"unusable sample {begun.indices[place]} in epoch {self._epoch} of the wrapped loader: "
+                                     f"{reasons[place]}", "repair or remove the file, or set on_error: substitute"))
         self._bad += len(bad)
         if self._bad > owner._budget():
             last = bad[-1]
@@ -350,7 +350,7 @@ class _WrappedIteration:
 
     def _substitute(self, begun: _Begun, place: int, reason: str, images: Any, labels: Any) -> int:
         """Puts another sample into the place of an unusable one, as SampleMaker does; returns its index."""
-        owner, index = self._owner, begun.indices[place]
+        owner, index, reason = self._owner, begun.indices[place], reason.partition("\n")[0]
         dataset = getattr(owner.loader, "dataset", None)
         if begun.rest or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise DatasetError(f"unusable sample {index} in epoch {self._epoch} of the wrapped loader: {reason}; and "
