@@ -247,7 +247,6 @@ def test_what_fails_is_named():
             raises(penstock.DatasetError, lambda: list(loader), "Growing[5]", "[5] where those that were looked at", "[2]")
         with penstock.DataLoader(Failing(-1), 4, num_workers=workers, collate_fn=lambda samples: 1 // 0) as loader:
             raises(ZeroDivisionError, lambda: list(loader))
-    raises(penstock.DatasetError, lambda: penstock.DataLoader([]), "empty")
 
 
 class NoPage(LookupError):
@@ -435,7 +434,7 @@ def test_the_length_is_asked_for_in_each_epoch():
         other.load_state_dict(state)
     loader.load_state_dict(state)
     dataset.size = 0
-    raises(penstock.DatasetError, lambda: list(loader), "is empty")
+    assert list(loader) == []
 
 
 class Order:
@@ -550,6 +549,40 @@ def test_a_dict_of_samples_is_a_data_set():
     with penstock.DataLoader({1: 2, 2: 3}) as loader:
         raises(KeyError, lambda: list(loader), "dict[0]")
     raises(penstock.ConfigError, lambda: penstock.DataLoader({"first": 1}), "first")
+
+
+def test_epochs_without_a_batch():
+    few = [(torch.tensor(index), f"text {index}") for index in range(3)]
+    order = torch.utils.data.DistributedSampler([], 2, 1)
+    for dataset, options in (([], {}), (few, {"drop_last": True}), (few, {"shuffle": True, "drop_last": True}), ([], {"sampler": order}),
+                             (few, {"sampler": []}), (few, {"sampler": [2], "drop_last": True}), ([], {"num_workers": 1}),
+                             (few, {"batch_sampler": penstock.BatchSampler([], 4, False)}),
+                             (few, {"num_replicas": 2, "rank": 1, "drop_last": True, "ranks_per_replica": 2}), (few, {"drop_last": True, "collate_fn": list})):
+        size = {} if "batch_sampler" in options else {"batch_size": 4}
+        with penstock.DataLoader(dataset, **size, **options) as loader:
+            assert len(loader) == len(loader.batch_sampler) == 0 and list(loader) == list(loader.batch_sampler) == [], options
+            assert loader.num_samples == 0 and loader.dataset is dataset and loader.epoch == 1
+            assert loader.batch_size == 4 and "0 batches" in repr(loader) and loader.stats()["batches"] == 0
+            state = loader.state_dict()
+            loader.load_state_dict(state)
+            assert list(loader) == [] and loader.state_dict()["epoch"] == 2, options
+    raises(penstock.DatasetError, lambda: penstock.DataLoader([], 4, shuffle=True), "list is empty")  # torch: a ValueError
+    with penstock.DataLoader([], 4, sampler=[0]) as loader:
+        raises(penstock.DatasetError, lambda: list(loader), "index 0", "empty")
+    with penstock.DataLoader(few, 2) as loader:
+        raises(penstock.ConfigError, lambda: loader.load_state_dict(state))
+        state = loader.state_dict()
+    with penstock.DataLoader([], 2) as loader:
+        raises(penstock.ConfigError, lambda: loader.load_state_dict(state), "no batch now")
+
+
+def test_a_data_set_may_become_empty_and_be_filled_again():
+    samples = []
+    with penstock.DataLoader(samples, 2, drop_last=True) as loader:
+        for count in (0, 1, 5, 4, 1, 0, 2):
+            samples[:] = [(index, f"text {index}") for index in range(count)]
+            assert [batch[0].tolist() for batch in loader] == [[at, at + 1] for at in range(0, count - 1, 2)], count
+            assert len(loader) == count // 2
 
 
 class OneHuge(torch.utils.data.Dataset):

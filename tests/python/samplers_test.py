@@ -341,6 +341,35 @@ def test_batch_samplers_as_torch_has_them():
             raises(penstock.UsageError, words, lambda: iter(train))
 
 
+def delivered(train):
+    return [batch.indices.tolist() for batch in train]
+
+
+def test_a_loaders_batch_sampler_gives_what_the_loader_will():
+    inner = penstock.RandomSampler(COUNT, seed=3)
+    cases = [dict(shuffle=True, tail=tail, drop_last=drop_last, batch_size=batch_size, num_replicas=replicas, rank=replicas - 1)
+             for tail, drop_last in (("torch", False), ("torch", True), ("pad", None), ("drop", None))
+             for batch_size, replicas in ((16, 1), (7, 3))]
+    for options in (*cases, dict(mode="eval", tail="torch", shuffle=False, batch_size=7, num_replicas=3, rank=2),
+                    dict(sampler=inner, tail="torch"), dict(sampler=range(3, 50), tail="torch", drop_last=True),
+                    dict(overrides=["splits.train.sampler.drop_last=true"], tail="torch", num_replicas=3, rank=0)):
+        with penstock.DataLoader(job, split="train", **options) as train:
+            for _ in range(2):
+                wanted = list(train.batch_sampler)
+                assert len(wanted) == len(train.batch_sampler) == len(train) and wanted == list(train.batch_sampler)
+                assert sum(wanted, []) == list(train.sampler) or "sampler" in options
+                assert delivered(train) == wanted, options
+            steps = iter(train)
+            first = next(steps).indices.tolist()
+            train.load_state_dict(train.state_dict())
+            wanted = list(train.batch_sampler)  # a whole epoch, though the loader goes on within it
+            assert [first, *delivered(train)] == wanted, options
+            assert (train.batch_sampler.batch_size, train.batch_sampler.drop_last) == (train.batch_size, train.drop_last)
+    numpy.save(path_of("some.npy"), numpy.arange(5))
+    with loader(None, file_sampler("indices", "some.npy")) as train:
+        raises(penstock.UsageError, "comes from a file", lambda: list(train.batch_sampler))
+
+
 class OfOneKind:
     """As torchvision's GroupedBatchSampler: batches of even, and of odd indices; what is left over is dropped."""
 

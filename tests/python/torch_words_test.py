@@ -7,7 +7,7 @@ import warnings
 from unittest import mock
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler
 from torchvision import transforms as V
 from torchvision.datasets import ImageFolder
 
@@ -110,6 +110,25 @@ def test_a_state_goes_on_with_another_number_of_ranks():
     assert [sorted(a.indices.tolist() + b.indices.tolist()) for a, b in zip(*two)] == rest
     for loader in two:
         loader.close()
+
+
+def test_a_loaders_batch_sampler_is_of_the_data_set_that_was_given():
+    """Of a Subset that loaders read its own numbers, and after a DistributedSampler's set_epoch, as from torch."""
+    some = Subset(folder(), list(range(70, 20, -1)))
+    for options in (dict(shuffle=True), dict(sampler=[4, 2, 30]), dict(drop_last=True)):
+        with penstock.DataLoader(some, 8, **options) as loader:
+            wanted = list(loader.batch_sampler)
+            assert [[some.indices[place] for place in batch] for batch in wanted] == [batch.indices.tolist() for batch in loader]
+    sampler = DistributedSampler(folder(), 3, 1, seed=4)
+    theirs = torch.utils.data.DataLoader(folder(), 8, sampler=sampler)
+    with penstock.DataLoader(folder(), 8, sampler=sampler) as loader:
+        for epoch in (0, 5):
+            sampler.set_epoch(epoch)
+            assert list(loader.batch_sampler) == list(theirs.batch_sampler) == [batch.indices.tolist() for batch in loader]
+    with penstock.DataLoader(Subset(folder(), []), 8) as loader:
+        assert list(loader) == list(loader.batch_sampler) == []
+    with penstock.DataLoader(folder(), 81, drop_last=True) as loader:
+        assert list(loader) == [] and len(loader) == 0 and loader.dataset_size == 80
 
 
 def test_other_samplers():

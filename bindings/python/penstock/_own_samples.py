@@ -328,9 +328,9 @@ def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False) 
     ascending order. Where leaves travel as bytes, or none of these can be made, some more are: always the same ones, as what follows
     from the length is compared where a run is resumed. One that cannot be made is passed over: its error is for whoever asks for it,
     as from torch."""
-    if len(dataset) <= 0:
-        raise DatasetError(f"the dataset {type(dataset).__name__} is empty", "its __len__ must be at least 1")
     count, problems = len(among), []
+    if count == 0:
+        return _seen({}, small_may_differ)
     first = sorted({0, min(1, count - 1), count // 2, count - 1})
     samples = _made(dataset, [among[place] for place in first], problems)
     seen = _seen(samples, small_may_differ)

@@ -1,4 +1,5 @@
-"""A program's own sampler in penstock.DataLoader(..., sampler=...): evaluated once an iteration, and checked on resuming.
+"""Who says a DataLoader's order: a program's own sampler (sampler=...), evaluated once an iteration, and checked on resuming; and what
+the loader's own `sampler` and `batch_sampler` say of it.
 
 A saved state says how long the order was and, of the replica that saved it, a digest. Resuming evaluates the sampler
 for the state's epoch again; where it gives another order, going on in mid-epoch would repeat some samples and miss
@@ -7,12 +8,14 @@ others, so that is refused.
 
 from __future__ import annotations
 
+import json
 import operator
-from typing import Any, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import _penstock
 from ._torch_datasets import type_name
 from .errors import ConfigError, UsageError
+from .samplers import BatchSampler
 
 
 def send_epoch(epoch: int, *samplers: Any) -> None:
@@ -80,10 +83,28 @@ def indices_of(sampler: Any) -> Optional[List[int]]:
         return None  # no list of indices
 
 
+class OfRows:
+    """A program's sampler of a Subset, whose numbers count in it, as a sampler of what the Subset is taken of."""
+
+    def __init__(self, sampler: Any, rows: Sequence[int]) -> None:
+        self.sampler = sampler
+        self._rows = rows
+
+    def set_epoch(self, epoch: int) -> None:
+        send_epoch(epoch, self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        return (self._rows[operator.index(place)] for place in self.sampler)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+
 class ProgramOrder:
-    def __init__(self, sampler: Any, split: str) -> None:
+    def __init__(self, sampler: Any, split: str, may_be_empty: bool = False) -> None:
         self.sampler = sampler
         self._split = split
+        self._may_be_empty = may_be_empty
         self.seen: Optional[Tuple[int, int, str]] = None      # (epoch, samples, digest) of the iteration that moved last
         self._expected: Optional[Tuple[int, int, str]] = None  # (epoch, step, digest) of a loaded state
 
@@ -96,7 +117,7 @@ class ProgramOrder:
         except TypeError as problem:
             raise UsageError(f"the sampler of split {self._split!r} has to give integers, one a sample: {problem}",
                              "a batch sampler is given as batch_sampler=") from None
-        if not order:
+        if not order and not self._may_be_empty:
             raise UsageError(f"the sampler of split {self._split!r} gave no index for epoch {epoch}",
                              "check its dataset and num_replicas")
         digest = _penstock.order_digest(order)
@@ -140,3 +161,82 @@ class ProgramOrder:
         self._expected = None
         if order.get("replica") == replica and isinstance(order.get("digest"), str):
             self._expected = (int(state["epoch"]), int(state["batch"]), order["digest"])
+
+
+def _evaluated(sampler: Any, epoch: int) -> List[int]:
+    """What the program's sampler gives for an epoch: places in the data set that the program knows."""
+    sampler = sampler.sampler if isinstance(sampler, OfRows) else sampler
+    send_epoch(epoch, sampler)
+    return list(map(operator.index, sampler))
+
+
+def _planned(native: Any, rows: Optional[Sequence[int]], epoch: int) -> List[int]:
+    """The library's order of a rank's samples in an epoch, padding included: sampler/README.md. `rows`: the order is of these."""
+    spec = json.loads(native.spec())
+    if rows is None and {"indices", "weights"} & set(spec["split"]["sampler"]):
+        raise UsageError("the order comes from a file of the job (sampler.indices or sampler.weights), which loaders read",
+                         "read it there; a batch's `indices` say what it has")
+    plan = dict(line.split(" ", 1) for line in json.loads(native.state(epoch, 0))["position"].splitlines()[1:])
+    if not plan:
+        return []
+    size, replicas, batch_size = int(plan["dataset_size"]), int(plan["num_replicas"]), int(plan["batch_size"])
+    order = _penstock.random_order(size, False, size, (int(plan["seed"]) + epoch) % 2**64) if plan["shuffle"] == "true" else range(size)
+    count = native.size * batch_size
+    if plan["tail"] == "torch":
+        count = min(count, size // replicas if plan["sampler_drop_last"] == "true" else -(-size // replicas))
+    return [order[(place * replicas + native.rank) % size] for place in range(count)]
+
+
+class Order:
+    """What programs do with a loader's `sampler`, as with torch's DistributedSampler. Made when asked for: it keeps the loader,
+    and the loader does not keep it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self._loader.epoch
+
+    @property
+    def num_replicas(self) -> int:
+        return self._loader.num_replicas
+
+    @property
+    def rank(self) -> int:
+        return self._loader.rank
+
+    def __iter__(self) -> Iterator[int]:
+        loader = self._loader
+        loader._follow()
+        if loader._order is not None:
+            return iter(_evaluated(loader._order.sampler, loader.epoch))
+        return iter(_planned(loader._native, loader._given.rows, loader.epoch))
+
+    def __len__(self) -> int:
+        return self._loader.num_samples
+
+
+class BatchOrder(Order):
+    """The same for `batch_sampler`."""
+
+    @property
+    def sampler(self) -> Any:
+        return self._loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        return self._loader.drop_last
+
+    def __iter__(self) -> Iterator[List[int]]:
+        return iter(BatchSampler(Order(self._loader), self.batch_size, self.drop_last))
+
+    def __len__(self) -> int:
+        return len(self._loader)

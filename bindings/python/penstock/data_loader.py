@@ -16,18 +16,18 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-import operator
 import os
 import warnings
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _given, _here, _job, _penstock, _torch_datasets, _torch_words, _worker
+from ._no_batches import Cut, NoBatches
 from ._place import of_distributed, place
-from ._program_order import ProgramOrder, send_epoch
+from ._program_order import BatchOrder, OfRows, Order, ProgramOrder
 from ._tensors import made_as
 from .batch import DictBatch, Facts, ListBatch, TupleBatch
-from .errors import ConfigError, Error, UsageError
+from .errors import ConfigError, DatasetError, Error, UsageError
 
 __all__ = ["DataLoader"]
 
@@ -226,7 +226,8 @@ class DataLoader:
                                                         collate_fn is not None))
         self.split, self._given = given.split, given
         lines = list(given.overrides)
-        self._order = None if order.sampler is None else ProgramOrder(_of_rows(order.sampler, given.rows), self.split)
+        programs = order.sampler if given.rows is None or order.sampler is None else OfRows(order.sampler, given.rows)
+        self._order = None if programs is None else ProgramOrder(programs, self.split, may_be_empty=torchs)
         if self._order is not None:
             lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]
         if order.drop_uneven:
@@ -237,8 +238,14 @@ class DataLoader:
         self._options = dict(
             is_text=given.is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
             places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
-        self._native = self._open(self._tensors.wants_raw_images())
         self._dataset: Any = None if of_job else dataset  # of a job, once it was asked for
+        self._cut: Optional[Cut] = None  # of torch's data sets, whose epochs may be without a batch
+        if torchs:
+            self._cut = _cut_of(order, tail, mode, _replicas(replicas, of_ranks, ranks_per_replica), ranks_per_replica or 1)
+            self._length = len(dataset) if given.rows is None else len(given.rows)
+        self._native = self._open(self._tensors.wants_raw_images())
+        if order.shuffle and order.followed is None and isinstance(self._native, NoBatches) and self._length == 0:
+            raise DatasetError(f"the dataset {type(dataset).__name__} is empty, and cannot be shuffled", "leave shuffle out, as for torch")
         self._given_sampler, self._given_batches = order.given, batch_sampler
         self._followed, self._followed_epoch = order.followed, 0
         self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
@@ -279,10 +286,7 @@ class DataLoader:
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
-        if self._followed is not None and self._followed.epoch != self._followed_epoch:
-            self._followed_epoch = self._followed.epoch
-            self.set_epoch(self._followed_epoch)
-        self._follow_length()
+        self._follow()
         loaded = self._resumed is not None or (self._unasked is not None and self._unasked[3])
         with self._starting() as (epoch, step):
             made = _Iteration(self, epoch, step)
@@ -319,7 +323,7 @@ class DataLoader:
         if self._resumed is not None:
             epoch, step = self._resumed
             # Saved after an epoch's last batch. A loop that names that epoch finds it empty; others begin the next one.
-            if step >= len(self) and not self._resumed_epoch_reported:
+            if step >= max(1, len(self)) and not self._resumed_epoch_reported:
                 return (epoch + 1 if self._training else 0), 0
             return epoch, step
         if self._next_epoch is not None:
@@ -362,7 +366,7 @@ class DataLoader:
             step = consumed
         if self._order is None:
             return json.loads(self._native.state(epoch, step))
-        state = json.loads(self._native.state(epoch, step, self._order.samples()))
+        state = json.loads(self._who_states().state(epoch, step, self._order.samples()))
         return self._order.add_to(state, self.rank, self.num_replicas)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -379,7 +383,7 @@ class DataLoader:
             where = self._native.resume(text)
         else:
             self._order.check(state, self.rank, self.num_replicas)
-            where = self._native.resume(text, self._order.samples())
+            where = self._who_states().resume(text, self._order.samples())
         said = state.get("epoch"), state.get("batch")
         if said != tuple(where):
             raise ConfigError(f"cannot resume split {self.split!r}: the state says epoch {said[0]!r} and batch {said[1]!r}, and "
@@ -390,6 +394,10 @@ class DataLoader:
         self._next_epoch = self._unasked = None
         self._cursor = self._resumed
         self._loads += 1
+
+    def _who_states(self) -> Any:
+        """The library refuses to say where an order without a batch stands."""
+        return self._no_batches(self._length) if self._cut is not None and len(self) == 0 else self._native
 
     def _take_seed_of(self, state: Mapping[str, Any]) -> None:
         """Nobody named a seed, and torch's is another one in each process: the run that is resumed goes on with its own."""
@@ -427,16 +435,17 @@ class DataLoader:
     @property
     def sampler(self) -> Any:
         """The sampler that was given; else one for `set_epoch(epoch)`, which is this loader's, and len(): this rank's samples
-        of an epoch. The order itself is the loader's."""
+        of an epoch. It gives their indices in the order of the coming epoch, as the loader will."""
         given = self._given_sampler
         if given is None:
-            return _Order(self)
-        return given if self._given_batches is None else getattr(given, "sampler", None) or _Order(self)
+            return Order(self)
+        return given if self._given_batches is None else getattr(given, "sampler", None) or Order(self)
 
     @property
     def batch_sampler(self) -> Any:
-        """The batch_sampler that was given; else one with `sampler`, `batch_size`, `drop_last`, `set_epoch(epoch)` and len()."""
-        return _BatchOrder(self) if self._given_batches is None else self._given_batches
+        """The batch_sampler that was given; else one with `sampler`, `batch_size`, `drop_last`, `set_epoch(epoch)` and len(), which
+        gives the lists of indices of all batches that this rank has in the coming epoch."""
+        return BatchOrder(self) if self._given_batches is None else self._given_batches
 
     @property
     def drop_last(self) -> bool:
@@ -521,14 +530,36 @@ class DataLoader:
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
     def _open(self, raw: bool) -> Any:
+        if self._cut is not None:
+            here = self._given.here
+            if here is not None and self._given.rows is None:
+                self._length = len(here.dataset)
+            if self._cut.leaves_nothing(self._length):
+                return self._no_batches(self._length if here is None else len(here.dataset))
         with self._python_wanted():
             return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **self._options)
+
+    def _no_batches(self, dataset_size: int) -> NoBatches:
+        job = json.loads(self._given.job)
+        layout = self._given.layout
+        fields = ["image", *(name for name, *_ in layout.field_table())] if layout is not None else list(_FIRST)
+        rank = self._options["rank"] if self._options["rank"] is not None else place()[1] or 0
+        alike = self._cut.ranks_per_replica if self._options["places_are_ranks"] else 1
+        return NoBatches(self.split, self._cut, seed=job.get("seed", 0), training=job["splits"][self.split]["mode"] == "train",
+                         rank=rank // alike, dataset_size=dataset_size, fields=fields)
 
     def _open_again(self) -> None:
         """With nothing delivered, as stats() counts it. Iterations that were begun go on with what they have."""
         before, self._native = self._native, self._open(self._native.raw_images)
         if not self._iterations:
             before.close()
+
+    def _follow(self) -> None:
+        """What the program has said since, to a DistributedSampler or by its data set: of the coming epoch."""
+        if self._followed is not None and self._followed.epoch != self._followed_epoch:
+            self._followed_epoch = self._followed.epoch
+            self.set_epoch(self._followed_epoch)
+        self._follow_length()
 
     def _follow_length(self) -> None:
         """A data set in this process may have another length in each epoch, which torch's samplers ask for anew."""
@@ -538,6 +569,12 @@ class DataLoader:
             here.name_anew()
             self._given = self._given._replace(job=self._given.job.replace(before, here.text))
             self._open_again()
+
+    def _start_in_order(self, epoch: int, step: int, indices: Sequence[int]) -> Any:
+        batches_cut = Cut(self.batch_size, drop_last=self._drop_last)
+        if self._cut is not None and self._length and batches_cut.leaves_nothing(len(indices)):
+            return self._no_batches(self._length)
+        return self._native.start_in_order(epoch, step, indices)
 
     def _python_wanted(self) -> Any:
         """Around whatever waits for samples: the program's own code runs meanwhile, where it runs in this process."""
@@ -640,70 +677,21 @@ def _rows_of(column: Any) -> Sequence[Any]:
     return column.tolist() if getattr(column, "ndim", 0) == 1 else column
 
 
-class _OfRows:
-    """A program's sampler of a Subset, whose numbers count in it, as a sampler of what the Subset is taken of."""
-
-    def __init__(self, sampler: Any, rows: Sequence[int]) -> None:
-        self._sampler = sampler
-        self._rows = rows
-
-    def set_epoch(self, epoch: int) -> None:
-        send_epoch(epoch, self._sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        return (self._rows[operator.index(place)] for place in self._sampler)
-
-    def __len__(self) -> int:
-        return len(self._sampler)
+def _replicas(replicas: Optional[int], of_ranks: bool, ranks_per_replica: Optional[int]) -> Optional[int]:
+    """As _place() has them, or None where a receiver knows."""
+    if replicas is None:
+        if "PENSTOCK_RECEIVER" in os.environ:
+            return None
+        replicas = place()[0] or 1
+    return replicas // (ranks_per_replica or 1) if of_ranks else replicas
 
 
-def _of_rows(sampler: Any, rows: Optional[Sequence[int]]) -> Any:
-    return sampler if rows is None else _OfRows(sampler, rows)
-
-
-class _Order:
-    """What programs do with a loader's `sampler`, as with torch's DistributedSampler. Made when asked for: it keeps the loader,
-    and the loader does not keep it."""
-
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-
-    def set_epoch(self, epoch: int) -> None:
-        self._loader.set_epoch(epoch)
-
-    @property
-    def epoch(self) -> int:
-        return self._loader.epoch
-
-    @property
-    def num_replicas(self) -> int:
-        return self._loader.num_replicas
-
-    @property
-    def rank(self) -> int:
-        return self._loader.rank
-
-    def __len__(self) -> int:
-        return self._loader.num_samples
-
-
-class _BatchOrder(_Order):
-    """The same for `batch_sampler`."""
-
-    @property
-    def sampler(self) -> Any:
-        return self._loader.sampler
-
-    @property
-    def batch_size(self) -> int:
-        return self._loader.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        return self._loader.drop_last
-
-    def __len__(self) -> int:
-        return len(self._loader)
+def _cut_of(order: Any, tail: Optional[str], mode: Optional[str], replicas: Optional[int], ranks_per_replica: int) -> Cut:
+    """A sampler of the program says the order of each iteration by itself; what contradicts `mode` is for the library to refuse."""
+    plain = Cut(order.batch_size or 1, replicas, ranks_per_replica)
+    if order.sampler is not None or mode == "eval":
+        return plain
+    return plain._replace(drop_last=bool(order.drop_last), drop_uneven=bool(order.drop_uneven), tail=tail or "torch")
 
 
 class _Iteration:
@@ -723,7 +711,7 @@ class _Iteration:
             self._stream = self._loader._native.start_at(epoch, step)
         else:
             indices, self._order_seen = order.evaluate(epoch, step)
-            self._stream = self._loader._native.start_in_order(epoch, step, indices)
+            self._stream = self._loader._start_in_order(epoch, step, indices)
             order.seen = self._order_seen
         self._epoch = epoch
         self._loads = self._loader._loads
