@@ -512,6 +512,46 @@ def test_parts_that_are_much_larger_than_the_others():
         assert [len(sample[0]) for batch in roomy for sample in batch][5] == 1_000_000 and kept_parts() == 0
 
 
+class Batched:
+    """No Dataset of torch's, and without __getitem__."""
+
+    def __len__(self):
+        return 19
+
+    def __getitems__(self, indices):
+        return [torch.tensor(index) * 3 for index in indices] * (2 if 7 in indices and len(indices) == 1 else 1)
+
+
+class Both(torch.utils.data.Dataset):
+    def __len__(self):
+        return 19
+
+    def __getitem__(self, index):
+        raise NotImplementedError
+
+    def __getitems__(self, indices):
+        return [(index, f"text {index}") for index in indices]
+
+
+def test_getitems_gives_the_samples_where_there_is_one():
+    for workers in (0, 1) if FULL else (0,):
+        with penstock.DataLoader(Both(), 4, num_workers=workers) as loader:
+            assert [list(texts) for _, texts in loader] == [[f"text {i}" for i in range(at, min(at + 4, 19))] for at in range(0, 19, 4)]
+    with penstock.DataLoader(Batched(), 4, sampler=[2, 3, 5]) as loader:
+        assert [batch.tolist() for batch in loader] == [[6, 9, 15]]
+    with penstock.DataLoader(Batched(), 4) as loader:
+        raises(penstock.DatasetError, lambda: list(loader), "Batched[7]", "__getitems__([7]) gave 2 samples")
+
+
+def test_a_dict_of_samples_is_a_data_set():
+    samples = {index: (torch.full((2,), index), f"text {index}") for index in range(20)}
+    for workers in (0, 1):
+        same_as_torchs(samples, workers)
+    with penstock.DataLoader({1: 2, 2: 3}) as loader:
+        raises(KeyError, lambda: list(loader), "dict[0]")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader({"first": 1}), "first")
+
+
 class OneHuge(torch.utils.data.Dataset):
     """The second sample has 20 MB, in each of its parts; others have ten bytes."""
 

@@ -55,8 +55,8 @@ _IN_THIS_PROCESS = {"workers": 1, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a
 
 
 def says_a_job(job: Any) -> bool:
-    """A job's file or the job itself, and no data set."""
-    return isinstance(job, (str, os.PathLike, Mapping))
+    """A job's file or the job itself, and no data set: of a dict of samples the keys are numbers, and a job's are words."""
+    return isinstance(job, (str, os.PathLike)) or (isinstance(job, Mapping) and isinstance(next(iter(job), ""), str))
 
 
 def read_given(given: Any, asked: Asked) -> Given:
@@ -87,7 +87,7 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
                          "TFRecord, Parquet; torch's own DataLoader goes on reading this one")
     if hasattr(dataset, "to_spec"):
         found = _torch_datasets.Recognised(source=dataset, transform=getattr(dataset, "transform", None))
-    elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+    elif hasattr(dataset, "__len__") and (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
         found = _torch_datasets.recognise(dataset)
     else:
         raise UsageError(f"a {type(dataset).__name__} is no dataset that penstock can read",

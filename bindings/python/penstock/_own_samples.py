@@ -111,8 +111,8 @@ def _misfit(leaf: _Leaf, value: Any) -> str:
     if found.kind != leaf.kind:
         return f"the sample has a {found.kind} where the first ones have a {leaf.kind}"
     if leaf.kind in (_TENSOR, _ARRAY) and leaf.dtype and found != leaf:
-        return (f"the sample has {found.dtype} {list(found.shape)} where those that were looked at (the first two, the middle, the "
-                f"last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
+        return (f"the sample has {found.dtype or type(value).__name__} {list(value.shape)} where those that were looked at (the first "
+                f"two, the middle, the last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
     return ""
 
 
@@ -247,6 +247,18 @@ def _pixel() -> Any:
     return numpy.zeros((1, 1, 3), numpy.uint8)
 
 
+def sample_of(dataset: Any, index: int) -> Any:
+    """As torch's DataLoader gets it: by __getitems__, which some data sets have for whole batches. Here it is asked for one sample at a
+    time, as each is made by whoever is free."""
+    several = getattr(dataset, "__getitems__", None)
+    if not several:
+        return dataset[index]
+    samples = several([index])
+    if len(samples) != 1:
+        raise ValueError(f"__getitems__([{index}]) gave {len(samples)} samples")
+    return samples[0]
+
+
 class Transformed:
     """A data set of (picture, label, …) with a transform that penstock cannot translate."""
 
@@ -258,7 +270,7 @@ class Transformed:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> tuple:
-        picture, *others = self.dataset[index]
+        picture, *others = sample_of(self.dataset, index)
         return (self.transform(picture), *others)
 
 
@@ -296,11 +308,11 @@ class OwnSamples:
     def item(self, index: int, seed: int, epoch: int, occurrence: int) -> dict:
         """What a worker sends. The global generators have been seeded for this sample."""
         given = self.dataset
-        sample = given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else given[index]
+        sample = given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else sample_of(given, index)
         return self.layout.fields(sample, self.large)
 
     def __getitem__(self, index: int) -> dict:
-        return self.layout.fields(self.dataset[index], self.large)
+        return self.layout.fields(sample_of(self.dataset, index), self.large)
 
 
 class Seen(NamedTuple):
@@ -345,7 +357,7 @@ def _made(dataset: Any, indices: Sequence[int], problems: List[str]) -> Dict[int
     samples = {}
     for index in indices:
         try:
-            samples[index] = dataset[index]
+            samples[index] = sample_of(dataset, index)
         except (Exception, SystemExit, GeneratorExit) as error:
             problems.append(f"sample {index}: {why(error)}")
     return samples
