@@ -512,6 +512,15 @@ def test_parts_that_are_much_larger_than_the_others():
         assert [len(sample[0]) for batch in roomy for sample in batch][5] == 1_000_000 and kept_parts() == 0
 
 
+def test_room_follows_the_largest_but_for_a_few_huge_ones():
+    from penstock._own_samples import Layout, room_for
+    layout = Layout.of([b"bytes"])
+    assert room_for([10] * 13 + [300_000] * 2, layout, True) == room_for([300_000] * 15, layout, True) == 65536 + 375_000
+    assert room_for([10] * 13 + [50_000_000] * 2, layout, True) == room_for([10] * 15, layout, True) == 65576
+    assert room_for([50_000_000] * 15, layout, True) == 65536 + (4 << 20)
+    assert room_for([10] * 14 + [50_000_000], layout, False) > 50_000_000
+
+
 class Batched:
     """No Dataset of torch's, and without __getitem__."""
 

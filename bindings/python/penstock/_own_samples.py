@@ -32,6 +32,7 @@ _DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64
 _INT64 = range(-2**63, 2**63)
 _SMALL = 1024  # elements
 _MORE = 12     # samples
+_LARGE = 1 << 20      # bytes
 _MOST_ROOM = 4 << 20  # bytes
 
 
@@ -231,7 +232,7 @@ class Layout:
         if leaf.kind in (_TEXT, _BYTES):
             return value
         if not leaf.dtype:
-            return pickle.loads(fetched(value))  # of this program's own worker
+            return _unpickled(fetched(value), leaf.kind == _TENSOR)
         if leaf.kind == _ARRAY:
             return value.numpy() if leaf.shape else value.numpy()[()]
         return value
@@ -240,6 +241,11 @@ class Layout:
         """Bytes of the longest leaf that travels as bytes."""
         return max((len(value.encode()) if isinstance(value, str) else len(value)
                     for value in self.fields(sample).values() if isinstance(value, (str, bytes))), default=0)
+
+
+def _unpickled(data: bytes, of_tensor: bool) -> Any:
+    value = pickle.loads(data)  # of this program's own worker
+    return sys.modules["torch"].from_numpy(value) if of_tensor and type(value).__module__ == "numpy" else value
 
 
 def _pixel() -> Any:
@@ -372,9 +378,11 @@ def _size_of(layout: Layout, index: int, sample: Any) -> int:
 
 
 def room_for(sizes: Sequence[int], layout: Layout, large_parts: bool) -> int:
-    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory. With `large_parts` the usual
-    size decides, as what is longer travels by itself (_large_parts.py); else the largest does, as what is longer is an error."""
-    usual = sorted(sizes)[(len(sizes) - 1) * 9 // 10] if large_parts else max(sizes)
+    """Bytes for each sample's part: what was not looked at may be longer, and all of this is memory. With `large_parts` a few that
+    are above a megabyte do not count, as what is longer travels by itself (_large_parts.py); else it is an error."""
+    usual = max(sizes)
+    if large_parts:
+        usual = max(sorted(sizes)[(len(sizes) - 1) * 9 // 10], *(size for size in sizes if size <= _LARGE), 0)
     if usual <= 256 << 10:
         return 65536 + 4 * usual
     limited = not large_parts and any(leaf.kind in (_TEXT, _BYTES) for leaf in layout.leaves)
