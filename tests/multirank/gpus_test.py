@@ -12,7 +12,8 @@ from leftovers import no_leftovers, run
 
 work = tempfile.TemporaryDirectory(prefix="gpus_test-")
 # Steps of 32 of 80 and 26 photos, or by default of 8 of 24 and 8.
-job = write_job(work.name, demo_photos()) if FULL else write_job(work.name, demo_photos(24, 8, 3), batch=4)
+TRAIN, VAL = (80, 26) if FULL else (24, 8)
+job = write_job(work.name, demo_photos()) if FULL else write_job(work.name, demo_photos(TRAIN, VAL, 3), batch=4)
 SOME = 20 if FULL else 6  # images, that GPUs must have made of 128 or 32; the rest met a busy GPU
 
 
@@ -48,17 +49,19 @@ def test_same_stream():
 
 
 def test_entropy_is_decoded_by_gpus_with_an_index_and_without():
-    expected = by_cpu()
+    # A chunk has all photos of its split, so that no chunk meets a busy GPU, and the same bytes are counted each time.
+    whole = [f"splits.train.batch_size={TRAIN}", f"splits.val.batch_size={VAL}", "loader.chunk_samples=128"]
+    expected = by_cpu(*whole)
     index = os.path.join(work.name, "train.index")
     with no_leftovers() as env:
         run([PENSTOCK, "index", job, "--split", "train", "--out", index], 60, env=env)
     indexed = ["splits.train.dataset.index=" + index]
     uploaded = []
     for more in (["loader.gpu_entropy=never", *indexed], ["loader.gpu_entropy=index", *indexed], []):
-        result = go(0, ["loader.executor=gpu", "loader.threads=1", *more], "host")
+        result = go(0, ["loader.executor=gpu", "loader.threads=1", *whole, *more], "host")
         assert result.code == 0 and result.hashes() == expected, result.log
         gpus = gpus_of(result)[0]
-        assert gpus["images"] > SOME and gpus["remade"] == 0, gpus
+        assert gpus["images"] > SOME and gpus["remade"] == 0 and gpus["cpu_images"] == 0, gpus
         uploaded.append(sum(gpu["uploaded_bytes"] for gpu in gpus["list"]) / gpus["images"])
     # Bytes of files instead of coefficients; the validation split has no index.
     assert uploaded[1] < 0.8 * uploaded[0], uploaded

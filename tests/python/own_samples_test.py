@@ -212,17 +212,25 @@ def test_without_workers_it_runs_in_this_process():
     raises(TypeError, lambda: penstock.DataLoader(Here(), 4, num_workers=2), "Here", "cannot be pickled", "lock")
 
 
-class Failing(torch.utils.data.Dataset):
-    def __init__(self, at):
-        self.at = at
+class Raising(torch.utils.data.Dataset):
+    """Of 12 samples one raises what it is told to, `times` times."""
+
+    def __init__(self, error, times=1000, at=5):
+        self.error, self.times, self.at = error, times, at
 
     def __len__(self):
         return 12
 
     def __getitem__(self, index):
-        if index == self.at:
-            raise KeyError("no such page")
+        if index == self.at and self.times > 0:
+            self.times -= 1
+            raise self.error
         return torch.tensor(index)
+
+
+class Failing(Raising):
+    def __init__(self, at):
+        super().__init__(KeyError("no such page"), at=at)
 
 
 class Growing(Failing):
@@ -255,22 +263,6 @@ class NoPage(LookupError):
     def __init__(self, book, page):
         super().__init__(book, page)
         self.page = page
-
-
-class Raising(torch.utils.data.Dataset):
-    """Of 12 samples one raises what it is told to, `times` times."""
-
-    def __init__(self, error, times=1000, at=5):
-        self.error, self.times, self.at = error, times, at
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        if index == self.at and self.times > 0:
-            self.times -= 1
-            raise self.error
-        return torch.tensor(index)
 
 
 def first_error(dataset, **options):

@@ -47,7 +47,7 @@ class Asked(NamedTuple):
     asked_for_here: bool = False  # num_workers=0 was said
     worker_init_fn: Optional[Callable] = None
     sampler: Any = None           # the program's, where it says every index
-    alone: bool = True            # no other rank has a share of the data
+    whole: bool = True            # no other rank has a share of the data
     collates: bool = False        # a collate_fn was given
 
 
@@ -185,15 +185,16 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         looked_at = _pickled.copy_of(given)
     else:
         looked_at = given
+    elsewhere = "PENSTOCK_RECEIVER" in os.environ  # workers may be no children of this process, or on another node
     with _here.generators_kept():
         _worker.seed_generators(0)  # sizes that are drawn are the same in every run
-        layout, sizes, problem = _own_samples.look_at(looked_at, _asked_for(looked_at, rows, asked), asked.collates)
+        among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
+        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates)
     if problem:
         warnings.warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
                       "which takes longer", RuntimeWarning, stacklevel=6)
-    elsewhere = "PENSTOCK_RECEIVER" in os.environ  # workers may be no children of this process, or on another node
     room = _own_samples.room_for(list(sizes.values()), layout, large_parts=not elsewhere) if any(sizes.values()) else 0
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room), alone=not elsewhere)
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room), only_here=not elsewhere)
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
@@ -208,12 +209,12 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
                  python=python, limits=limits)
 
 
-def _asked_for(dataset: Any, rows: Optional[Sequence[int]], asked: Asked) -> Sequence[int]:
-    """The samples that the order may ask for, in ascending order, as far as that is known before it is evaluated."""
+def _asked_for(dataset: Any, rows: Optional[Sequence[int]], sampler: Any) -> Sequence[int]:
+    """The samples that the order may ask for, in ascending order, as far as that is known before it is evaluated. `sampler`: None where
+    ranks have shares of their own, which have to come to the same layout."""
     from ._program_order import indices_of
     every: Sequence[int] = range(len(dataset)) if rows is None else rows
-    # Ranks with shares of their own have to come to the same layout.
-    named = indices_of(asked.sampler) if asked.alone and "PENSTOCK_RECEIVER" not in os.environ else None
+    named = indices_of(sampler)
     if named is not None:
         every = [every[place] for place in named if 0 <= place < len(every)] or every
     return every if isinstance(every, range) else sorted(set(every))

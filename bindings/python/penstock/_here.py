@@ -27,7 +27,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from . import _penstock
-from ._worker import HERE, Refused, Worker, about_the_machine, as_reply, imported_generators, why
+from ._worker import HERE, Refused, Worker, as_reply, imported_generators, why
 from .errors import Error, as_raised
 
 LOOK_AGAIN_S = 0.2  # a thread that waits notices by then that its loader was closed or dropped
@@ -112,6 +112,7 @@ class Here:
 class _Serving(Worker):
     def __init__(self, connection: socket.socket, here: Here) -> None:
         super().__init__(connection, 0)
+        self.only_here = True
         self._here = here
         self._hung_up = select.poll()
         self._hung_up.register(connection, select.POLLRDHUP)
@@ -122,9 +123,6 @@ class _Serving(Worker):
     def answer(self, kind: int, body: Any) -> tuple:
         with self._here.turn(self._gone), generators_kept():
             return super().answer(kind, body)
-
-    def about_the_machine(self, error: BaseException) -> bool:
-        return about_the_machine(error, alone=True)
 
     def reason_of(self, error: BaseException) -> str:
         reason = as_reply(why(error)).decode()

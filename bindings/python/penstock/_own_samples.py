@@ -283,9 +283,9 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0, alone: bool = False) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0, only_here: bool = False) -> None:
         self.dataset = dataset
-        self.penstock_alone = alone  # no other machine makes samples of it
+        self.only_here = only_here
         self.layout = layout
         self.large = LargeParts(room) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
@@ -303,7 +303,6 @@ class OwnSamples:
 
     def start_worker(self, number: int, workers: int) -> None:
         """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called."""
-        import sys
         torch_worker = sys.modules.get("torch.utils.data._utils.worker")
         if torch_worker is not None:
             torch_worker._worker_info = torch_worker.WorkerInfo(
@@ -325,7 +324,7 @@ class Seen(NamedTuple):
     """What some samples say of all."""
 
     layout: Layout
-    sizes: Dict[int, int] = {}  # by index: bytes of the longest leaf that travels as bytes
+    sizes: Dict[int, int]  # by index: bytes of the longest leaf that travels as bytes
     problem: str = ""  # why none could be made: nothing is known of them, and each travels as one object
 
 

@@ -173,16 +173,16 @@ def run_main(main):
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-def about_the_machine(error, alone):
-    """May it pass by itself, or not happen on another machine? `alone`: no other machine makes samples of this data set, so a missing
-    file, a permission or a module that is not installed is the sample's. An OSError without an errno that was raised by Pillow (or is
-    plain OSError) is about the picture."""
+def about_the_machine(error, only_here):
+    """May it pass by itself, or not happen on another machine? `only_here`: no other machine makes samples of this data set, so a
+    missing file, a permission or a module that is not installed is the sample's. An OSError without an errno that was raised by Pillow
+    (or is plain OSError) is about the picture."""
     if isinstance(error, (MemoryError, ConnectionError, TimeoutError)):  # the last two also without an errno, from Python code
         return True
-    if alone or not isinstance(error, OSError):
-        return isinstance(error, OSError) and error.errno in MAY_PASS or isinstance(error, ImportError) and not alone
-    about_the_picture = error.errno is None and (type(error) is OSError or type(error).__module__.startswith("PIL"))
-    return not about_the_picture
+    if isinstance(error, OSError):
+        of_pillow = type(error) is OSError or type(error).__module__.startswith("PIL")
+        return error.errno in MAY_PASS or not only_here and not (error.errno is None and of_pillow)
+    return isinstance(error, ImportError) and not only_here
 
 
 def why(error):
@@ -342,6 +342,7 @@ class Worker:
         self.number = number
         self.program = program or os.getppid()
         self.dataset = None
+        self.only_here = False  # no other machine makes samples of it
         self.fields = None      # [[name, dtype, shape], ...]
         self.labelled = True
         self.functions = []
@@ -363,6 +364,8 @@ class Worker:
             made = resolve(config["python"])
             self.dataset = made(**config["args"]) if callable(made) else made
             name = config["python"]
+        if hasattr(self.dataset, "start_worker"):
+            self.only_here = self.only_here or self.dataset.only_here
         self.functions = [resolve(function) for function in config["functions"]]
         for given, function in zip(config["functions"], self.functions):
             if not callable(function):
@@ -409,7 +412,7 @@ class Worker:
                 _, label, others = as_fields(self.item(index, 0, 0, 0))
                 return [[name, dtype, shape] for name, (dtype, shape, _) in others.items()], label is not None
             except Exception as error:
-                if self.about_the_machine(error):
+                if about_the_machine(error, self.only_here):
                     raise
                 first = first or Refused(f"none of the first {LEARN_FROM} samples can be made; sample {index}: {why(error)}")
         if first:
@@ -471,10 +474,7 @@ class Worker:
         try:
             return GOOD, {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}[kind](body)
         except BaseException as error:  # a worker that ended at a SystemExit or a KeyboardInterrupt would only be replaced
-            return ENVIRONMENT if self.about_the_machine(error) else BAD, [as_reply(self.reason_of(error))]
-
-    def about_the_machine(self, error):
-        return about_the_machine(error, alone=getattr(self.dataset, "penstock_alone", False))
+            return ENVIRONMENT if about_the_machine(error, self.only_here) else BAD, [as_reply(self.reason_of(error))]
 
     def reason_of(self, error):
         """The first line says what happened, in whatever list it is shown."""
