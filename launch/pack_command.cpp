@@ -12,6 +12,7 @@
 #include "launch/pack_input.h"
 #include "launch/pack_writer.h"
 #include "launch/progress_line.h"
+#include "launch/tar_pack.h"
 #include "launch/unpack.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
@@ -35,6 +36,7 @@ struct PackRequest {
   bool rewrite = false;
   bool verify = true;
   bool restart_points = true;
+  bool tar = false;
   bool quiet = false;
   bool json = false;
 };
@@ -135,14 +137,21 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
   if (result.found > 0) {
     std::printf("  %lld of them were packed before\n", static_cast<long long>(result.found));
   }
-  std::printf("  restart points for %lld", static_cast<long long>(result.entered));
-  if (request.rewrite)
-    std::printf(", %lld JPEG files rewritten with the same pixels", static_cast<long long>(result.rewritten));
-  std::printf(", %zu unusable%s\n", result.bad.size(),
+  if (!request.tar) std::printf("  restart points for %lld, ", static_cast<long long>(result.entered));
+  if (request.rewrite) {
+    std::printf("%s%lld JPEG files rewritten with the same pixels, ", request.tar ? "  " : "",
+                static_cast<long long>(result.rewritten));
+  }
+  std::printf("%s%zu unusable%s\n", request.tar && !request.rewrite ? "  " : "", result.bad.size(),
               !request.verify          ? " by their headers (--no-verify: none was decoded)"
               : result.bad.size() == 0 ? ": every picture was decoded"
                                        : ", packed as they are:");
   print_bad(input, result);
+  if (request.tar) {
+    const std::string names = std::filesystem::absolute(request.target).lexically_normal().string() + "/shard-*.tar";
+    std::printf("  dataset: {tar: %s}\n", yaml_path(names).c_str());
+    return;
+  }
   if (leading_out.count > 0) {
     std::printf(
         "  %lld samples have names that lead out of a folder, as '%s': the pack can be read, but not unpacked\n",
@@ -156,12 +165,12 @@ int pack(const PackRequest& request) {
   if (request.target.empty()) throw Error(ErrorKind::usage, "the folder of the pack has an empty name");
   const DatasetChosen chosen = dataset_of(request);
   const PackInput input(chosen.dataset, chosen.job.limits,
-                        static_cast<uint64_t>(loader_options(chosen.job).sources.spool_bytes));
+                        static_cast<uint64_t>(loader_options(chosen.job).sources.spool_bytes), request.tar);
   PackOptions options;
   options.folder = std::filesystem::absolute(request.target).lexically_normal().string();
   if (options.folder.size() > 1 && options.folder.back() == '/') options.folder.pop_back();
   options.shard_bytes = request.shard_bytes;
-  options.content = {request.rewrite, request.verify, request.restart_points};
+  options.content = {request.rewrite, request.verify, request.restart_points && !request.tar};
   options.limits = chosen.job.limits;
   options.threads = request.threads;
   Interruption interruption;  // before there are threads: they must not take the signals
@@ -176,7 +185,7 @@ int pack(const PackRequest& request) {
     line->show(progress.samples, progress.bytes);
     return !interruption.came();
   };
-  const PackResult result = write_pack(input, options);
+  const PackResult result = request.tar ? write_tar_shards(input, options) : write_pack(input, options);
   line.reset();
   if (!result.again.empty()) std::fprintf(stderr, "penstock: made again: %s\n", result.again.c_str());
   if (!result.finished) {
@@ -235,7 +244,9 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   auto request = std::make_shared<PackRequest>();
   CLI::App* command = app.add_subcommand("pack", "write a data set to large shards with its index in them");
   command->add_option("src", request->source, "folder of data, or a job file")->required()->type_name("DIR|JOB.yaml");
-  command->add_option("dst", request->target, "folder of the pack: new, empty, or with a part of this pack")
+  command
+      ->add_option("dst", request->target,
+                   "folder of the pack or the tar shards: new, empty, or with a part of this pack")
       ->required()
       ->type_name("DIR");
   command->add_option("overrides", request->overrides, "key.sub=value, over the job file and the environment");
@@ -256,10 +267,12 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   command->add_flag_callback(
       "--no-restart-points", [=] { request->restart_points = false; },
       "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
+  command->add_flag("--tar", request->tar,
+                    "plain tar shards, which tar and WebDataset read, in place of a pack; of a pack as well");
   command->add_flag("--json", request->json, "the report as one JSON object");
   command->add_flag("--quiet", request->quiet, "no progress");
   command->footer(
-      "Examples:\n  penstock pack photos/train train.pack --rewrite\n"
+      "Examples:\n  penstock pack photos/train train.pack --rewrite\n  penstock pack train.pack train.shards --tar\n"
       "  penstock pack job.yaml train.pack --split train\n  penstock init --data train.pack > job.yaml");
   command->callback([=, &chosen] { chosen.run = [=] { return pack(*request); }; });
 }

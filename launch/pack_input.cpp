@@ -36,14 +36,15 @@ uint64_t bytes_of(const StoredSample& sample) {
   return bytes;
 }
 
-void check_kind(const DatasetSpec& dataset) {
+void check_kind(const DatasetSpec& dataset, bool packs) {
   if (dataset.is_python()) {
     throw Error(ErrorKind::usage, "a data set in Python cannot be packed: what its code gives may differ each time",
                 "write its pictures to files, or to tar or MDS shards, and pack those");
   }
   if (!dataset.pack.empty()) {
+    if (packs) return;
     throw Error(ErrorKind::usage, "'" + dataset.pack + "' is a pack already",
-                "to pack it otherwise, `penstock unpack` it first");
+                "to pack it otherwise, `penstock unpack` it first; --tar writes tar shards of it");
   }
   if (!dataset.parquet.empty() && dataset.index.empty()) {
     throw Error(ErrorKind::usage, "Parquet files are read through an index, and '" + dataset.parquet + "' has none",
@@ -57,9 +58,9 @@ void check_kind(const DatasetSpec& dataset) {
 
 }  // namespace
 
-PackInput::PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uint64_t spool_bytes)
+PackInput::PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uint64_t spool_bytes, bool packs)
     : dataset_(dataset), shards_(std::make_shared<ShardFiles>(posix_file_system(), spool_bytes)) {
-  check_kind(dataset);
+  check_kind(dataset, packs);
   FileSystem& files = posix_file_system();
   try {
     if (dataset.is_paired()) {
@@ -73,6 +74,10 @@ PackInput::PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uin
         for (size_t f = 2; f < pairs_->fields().size(); ++f) builder.place(f - 2, kInTable, 0, 0);
       }
       table_ = std::make_unique<const SampleTable>(builder.finish());
+    } else if (!dataset.pack.empty()) {
+      root_ = dataset.pack;
+      pack_ = std::make_unique<PackSource>(open_pack_table(root_, files), root_, limits, files);
+      table_ = std::make_unique<const SampleTable>(pack_->table());
     } else {
       root_ = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
       table_ = std::make_unique<const SampleTable>(dataset.index.empty() ? index_table(dataset, limits, files, *shards_)
@@ -113,6 +118,20 @@ void PackInput::read(int64_t index, StoredSample& sample) const {
       // What a table takes of a field, and so the shard that this becomes part of.
       read_whole("field", pairs_->root(f + 1) + "/" + pairs_->name(f + 1, index), kMaxFieldBytes, sample.fields[f]);
       if (bytes_of(sample) > kMaxRecordBytes) too_large(named(pairs_->key(index)), bytes_of(sample));
+    }
+    return;
+  }
+  if (pack_ != nullptr) {
+    std::vector<std::byte> record;
+    (void)pack_->read_record(index, record, 0);
+    const auto part = [&](uint64_t offset, uint64_t size) {
+      const auto begin = record.begin() + static_cast<std::ptrdiff_t>(offset - row.offset);
+      return std::vector<std::byte>(begin, begin + static_cast<std::ptrdiff_t>(size));
+    };
+    sample.image = part(row.offset, row.bytes);
+    for (size_t f = 0; f < fields_; ++f) {
+      const FieldPlace& place = table_->place(f, index);
+      if (!in_table(f, index)) sample.fields[f] = part(place.offset, place.bytes);
     }
     return;
   }
@@ -183,6 +202,7 @@ std::string PackInput::difference(const Json& then, const Json& now) {
 }
 
 std::string PackInput::changed() const {
+  if (pack_ != nullptr) return {};  // its records have checksums
   FileSystem& files = posix_file_system();
   for (const TableFile& file : table_->facts().files) {
     const std::string path = under_root(root_, file.path);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/datasets/pack_format.h"
+#include "runtime/datasets/pack_source.h"
 #include "runtime/datasets/paired_folders.h"
 #include "runtime/datasets/sample_table.h"
 #include "runtime/datasets/shard_files.h"
@@ -32,7 +33,8 @@ struct StoredSample {
 
 class PackInput {
  public:
-  PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uint64_t spool_bytes);
+  // `packs`: a pack is taken, too; its records' checksums are compared when they are read.
+  PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uint64_t spool_bytes, bool packs = false);
 
   // Keys, labels, classes, fields and values in the table itself are what the pack has; places are the source's.
   const SampleTable& table() const noexcept { return *table_; }
@@ -68,6 +70,7 @@ class PackInput {
   std::string root_;
   std::shared_ptr<ShardFiles> shards_;
   std::unique_ptr<PairedFolders> pairs_;
+  std::unique_ptr<PackSource> pack_;
   std::unique_ptr<const SampleTable> table_;
   size_t fields_ = 0;
 };

@@ -1,18 +1,15 @@
 #include "launch/pack_writer.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "launch/pack_folder.h"
 #include "launch/pack_makers.h"
 #include "launch/pack_shard.h"
 #include "runtime/base/atomic_file.h"
@@ -24,33 +21,6 @@ namespace penstock {
 namespace {
 
 using Json = nlohmann::json;
-namespace fs = std::filesystem;
-
-[[noreturn]] void refuse_folder(const std::string& folder, const std::string& why, const std::string& remedy) {
-  throw Error(ErrorKind::usage, "cannot pack to '" + folder + "': " + why, remedy);
-}
-
-bool lies_in(const fs::path& inner, const fs::path& outer) {
-  const fs::path relative = inner.lexically_relative(outer);
-  return !relative.empty() && *relative.begin() != "..";
-}
-
-void check_places(const PackInput& input, const std::string& folder) {
-  const fs::path target = fs::weakly_canonical(folder);
-  // Shards may have others beside them; of folders, everything in them is data.
-  const bool folders = input.table().facts().kind == "folder" || input.table().facts().kind == "images";
-  for (const std::string& root : input.roots()) {
-    const fs::path source = fs::weakly_canonical(root);
-    if (lies_in(source, target)) {
-      refuse_folder(folder, "the data set's folder '" + root + "' is that folder, or lies in it",
-                    "pack to a folder beside it");
-    }
-    if (folders && lies_in(target, source)) {
-      refuse_folder(folder, "it would lie in the data set's folder '" + root + "', and be part of the data",
-                    "pack to a folder beside it");
-    }
-  }
-}
 
 class PackWriter {
  public:
@@ -64,7 +34,6 @@ class PackWriter {
   }
 
   PackResult run() {
-    check_places(input_, options_.folder);
     if (!open_folder()) return std::move(result_);
     int64_t first = 0;
     for (const FinishedShard& shard : finished_) first += shard.table.size();
@@ -92,21 +61,7 @@ class PackWriter {
 
   // False: go_on said stop.
   bool open_folder() {
-    std::error_code code;
-    fs::create_directories(options_.folder, code);
-    if (code) {
-      throw FileError(code.value(), options_.folder,
-                      "cannot create the folder '" + options_.folder + "': " + code.message(),
-                      "check the path and its permissions");
-    }
-    folder_ = UniqueFd(::open(options_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder_) {
-      const int number = errno;
-      throw FileError(number, options_.folder, "cannot open '" + options_.folder + "': " + std::strerror(number));
-    }
-    if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      refuse_folder(options_.folder, "another `penstock pack` writes to it", "wait for it, or name another folder");
-    }
+    folder_ = open_pack_folder(input_, options_.folder);
     bool state = false;
     bool index = false;
     std::string other;
@@ -116,12 +71,12 @@ class PackWriter {
       if (entry.name != std::string(kPackState) + kPartSuffix) other = entry.name;
     }
     if (index && !state) {
-      refuse_folder(options_.folder, "it holds a finished pack",
-                    "use it as it is, name another folder, or remove this one first");
+      refuse_pack_folder(options_.folder, "it holds a finished pack",
+                         "use it as it is, name another folder, or remove this one first");
     }
     if (state) return resume();  // also with an index: the run before this one ended between its last two steps
     if (!other.empty()) {
-      refuse_folder(options_.folder, "it is not empty: '" + other + "' is in it", "name an empty or new folder");
+      refuse_pack_folder(options_.folder, "it is not empty: '" + other + "' is in it", "name an empty or new folder");
     }
     write_state();
     return true;
@@ -162,10 +117,10 @@ class PackWriter {
       const Json now = options_json();
       for (const auto& [name, value] : now.items()) {
         if (state.at("options").at(name) == value) continue;
-        refuse_folder(options_.folder,
-                      "it holds a part of a pack made with other options: " + name + " was " +
-                          json_text(state.at("options").at(name)) + " and is " + json_text(value),
-                      remedy);
+        refuse_pack_folder(options_.folder,
+                           "it holds a part of a pack made with other options: " + name + " was " +
+                               json_text(state.at("options").at(name)) + " and is " + json_text(value),
+                           remedy);
       }
       const std::string why = PackInput::difference(state.at("source"), input_.description());
       if (!why.empty()) {

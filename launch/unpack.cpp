@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "launch/contained_folder.h"
+#include "launch/sample_files.h"
 #include "runtime/base/error.h"
 #include "runtime/datasets/pack_format.h"
 #include "runtime/datasets/pack_source.h"
 #include "runtime/datasets/table_source.h"
-#include "runtime/report/npy.h"
 
 namespace penstock {
 namespace {
@@ -70,22 +70,6 @@ class NameClashes {
   std::set<std::string> folders_;
   std::string last_folder_;
 };
-
-// All that extension_of() may say.
-constexpr const char* kExtensions[] = {".jpg", ".png", ".gif", ".webp", ".tiff", ".bmp", ".ppm", ".bin"};
-
-const char* extension_of(std::span<const std::byte> image) {
-  const std::string_view text(reinterpret_cast<const char*>(image.data()), std::min<size_t>(image.size(), 16));
-  using namespace std::string_view_literals;
-  if (text.starts_with("\xFF\xD8"sv)) return ".jpg";
-  if (text.starts_with("\x89PNG"sv)) return ".png";
-  if (text.starts_with("GIF8"sv)) return ".gif";
-  if (text.starts_with("RIFF"sv)) return ".webp";
-  if (text.starts_with("II*\0"sv) || text.starts_with("MM\0*"sv)) return ".tiff";
-  if (text.starts_with("BM"sv)) return ".bmp";
-  if (text.size() > 1 && text[0] == 'P' && text[1] >= '1' && text[1] <= '6') return ".ppm";
-  return ".bin";
-}
 
 std::string csv_cell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos && !text.empty()) return std::string(text);
@@ -243,7 +227,7 @@ class Unpacker {
     if (own_files() || pixels()) return {};
     constexpr size_t kLongest = 5;
     const bool like_one = std::any_of(source_.fields().begin() + 2, source_.fields().end(), [](const FieldSpec& field) {
-      return std::any_of(std::begin(kExtensions), std::end(kExtensions),
+      return std::any_of(std::begin(kPictureExtensions), std::end(kPictureExtensions),
                          [&](const char* end) { return ("." + field.name).ends_with(end); });
     });
     if (!like_one && stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxNameStep) return ".jpg";
@@ -268,11 +252,7 @@ class Unpacker {
   // Pixels as a picture of their own.
   void write_pixels(ContainedFolder& folder, const std::string& name) {
     const bool grey = facts().pixels.layout == PixelLayout::grey;
-    std::string head = std::string(grey ? "P5\n" : "P6\n") + std::to_string(sample_.width) + " " +
-                       std::to_string(sample_.height) + "\n255\n";
-    std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
-    for (size_t i = 0; i < sample_.image.size(); i += grey ? 3 : 1) bytes.push_back(sample_.image[i]);
-    put(folder, name, bytes);
+    put(folder, name, netpbm_of(grey, sample_.width, sample_.height, sample_.image));
   }
 
   // The one that was loaded.
@@ -297,10 +277,7 @@ class Unpacker {
       if (file.empty()) {
         line += "," + csv_text_of(field, value);
       } else if (!pairs() && field.kind == FieldKind::tensor) {
-        const std::string head = npy_header(npy_type_of(field.dtype), field.shape);
-        std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
-        bytes.insert(bytes.end(), value.begin(), value.end());
-        put(folder, file, bytes);
+        put(folder, file, npy_of(field, value));
       } else {
         put(folder, file, value);
       }

@@ -27,7 +27,7 @@ _penstock() {
     "check") words="-h --help --decode --most" ;;
     "doctor") words="-h --help --json" ;;
     "index") words="-h --help --out --split --no-headers --no-restart-points" ;;
-    "pack") words="-h --help --split --shard-size --threads --rewrite --no-verify --no-restart-points --json --quiet" ;;
+    "pack") words="-h --help --split --shard-size --threads --rewrite --no-verify --no-restart-points --tar --json --quiet" ;;
     "unpack") words="-h --help --overwrite --quiet" ;;
     "inspect") words="-h --help --split --epoch --steps --first-step --trainers --out --raw --sheet" ;;
     "demo-data") words="-h --help --count --val-count --classes --seed --subsampling --megapixels --threads" ;;

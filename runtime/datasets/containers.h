@@ -50,6 +50,8 @@ SampleTable list_samples(const ContainerInput& input);
 //           shape as in the first sample; "txt" and "json" are text; any other member is bytes, or text where asked for
 //           as "name:text"
 SampleTable list_tar(const ContainerInput& input);
+// Whether a member's bytes are text: "caption.txt", "json".
+bool is_text_member(std::string_view suffix);
 
 // CIFAR's binary batches and MNIST's idx files, plain or .gz (pixel_files.cpp), as torchvision names them.
 SampleTable list_cifar(const ContainerInput& input, bool hundred);

@@ -33,10 +33,11 @@ class PackSource final : public TabulatedSource {
   SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
 
+  // The whole record, at the beginning of `bytes`, which has `padding` bytes more. Its size. Whatever the limits are.
+  uint64_t read_record(int64_t index, std::vector<std::byte>& bytes, size_t padding) const;
+
  private:
   SampleStatus check_sizes(int64_t index) const;
-  // The whole record, at the beginning of `bytes`, which has `padding` bytes more.
-  uint64_t read_record(int64_t index, std::vector<std::byte>& bytes, size_t padding) const;
 
   mutable ShardFiles shards_;
 };

@@ -145,11 +145,6 @@ class Grouping {
     return label;
   }
 
-  static bool is_text(const std::string& suffix) {
-    const std::string end = suffix.substr(suffix.rfind('.') + 1);
-    return end == "txt" || end == "text" || end == "json" || end == "xml" || end == "html";
-  }
-
   void add_field(size_t number) {
     const FieldRequest& asked = fields_[number];
     const std::string plain = lower(asked.name);
@@ -169,7 +164,7 @@ class Grouping {
       if (first) {
         FieldSpec field;
         field.name = asked.name;
-        field.kind = asked.said ? asked.kind : is_text(plain) ? FieldKind::text : FieldKind::bytes;
+        field.kind = asked.said ? asked.kind : is_text_member(plain) ? FieldKind::text : FieldKind::bytes;
         table_.add_field(std::move(field));
       }
       table_.place(number, number_, part->offset, part->bytes);
@@ -221,6 +216,11 @@ class Grouping {
 };
 
 }  // namespace
+
+bool is_text_member(std::string_view suffix) {
+  const std::string_view end = suffix.substr(suffix.rfind('.') + 1);
+  return end == "txt" || end == "text" || end == "json" || end == "xml" || end == "html";
+}
 
 SampleTable list_tar(const ContainerInput& input) {
   TableBuilder table("tar");

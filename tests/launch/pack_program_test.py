@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -167,6 +168,10 @@ def test_pairs_and_pixels():
         penstock("unpack", pack, os.path.join(top, "files"))
         for folder, source in (("images", photos), ("masks", masks)):
             assert same_files(os.path.join(top, "files", folder, "a"), os.path.join(source, "a"))
+        for packed in (write_job(top, dataset), pack):
+            penstock("pack", packed, os.path.join(top, "shards"), "--tar")  # and of the pack the same
+        with tarfile.open(os.path.join(top, "shards", "shard-00000.tar")) as shard:
+            assert shard.getnames()[:4] == ["000000000.ppm", "000000000.mask.ppm", "000000001.ppm", "000000001.mask.png"]
 
         cifar = os.path.join(top, "cifar")
         os.makedirs(cifar)
@@ -179,6 +184,90 @@ def test_pairs_and_pixels():
         assert stream(top, {"pack": pack}) == stream(top, dataset)
         penstock("unpack", pack, os.path.join(top, "pixels"))
         assert stream(top, {"csv": os.path.join(top, "pixels", "samples.csv")})[1] == stream(top, dataset)[1]
+
+
+def test_tar_shards():
+    """`pack --tar`: the folder's stream, the files that it had, and the same bytes whatever made them."""
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        shards_of = os.path.join(top, "a b")
+        words = ("--tar", "--shard-size=700KB")
+        said = penstock("pack", PHOTOS, shards_of, *words)
+        made = sorted(os.listdir(shards_of))
+        assert made[0] == "classes.txt" and made[1:] == [f"shard-{number:05}.tar" for number in range(len(made) - 1)] and len(made) > 3, made
+        pattern = os.path.join(shards_of, "shard-*.tar")
+        assert f"24 samples of {PHOTOS} in {len(made) - 1} shards" in said and pattern in said, said
+        assert stream(top, {"tar": pattern})[1] == stream(top, {"folder": PHOTOS})[1]
+        names = []
+        for name in made[1:]:
+            path = os.path.join(shards_of, name)
+            with tarfile.open(path) as shard:
+                for member in shard:
+                    names.append(member.name)
+                    assert (member.uid, member.gid, member.mode, member.mtime, member.isfile()) == (0, 0, 0o644, 315532800, True)
+                    if member.name.endswith(".jpg"):
+                        key = member.pax_headers["comment"]
+                        with open(os.path.join(PHOTOS, key), "rb") as file:
+                            assert shard.extractfile(member).read() == file.read(), key
+                    else:
+                        assert shard.extractfile(member).read() == str(int(key[len("class"):][:2])).encode(), key
+            said = subprocess.run(["tar", "-C", top, "-xvf", path], capture_output=True, text=True)
+            assert said.returncode == 0 and not said.stderr, said
+        assert names == [f"{row:09}.{end}" for row in range(24) for end in ("jpg", "cls")]
+        with open(os.path.join(shards_of, "classes.txt")) as file:
+            assert file.read().split() == sorted(os.listdir(PHOTOS))
+
+        pack, again = os.path.join(top, "p"), os.path.join(top, "again")
+        penstock("pack", PHOTOS, pack, "--shard-size=1MB")
+        penstock("pack", pack, again, *words, "--threads=7", "--no-verify")
+        assert same_files(again, shards_of)
+        # As a run that was broken off leaves them.
+        for name in made[1:]:
+            os.rename(os.path.join(again, name), os.path.join(again, name + ".unfinished"))
+        os.remove(os.path.join(again, made[-1] + ".unfinished"))
+        open(os.path.join(again, made[-1] + ".unfinished.part"), "wb").close()
+        penstock("check", write_job(top, {"tar": os.path.join(again, "*.tar")}), code=4)  # there is nothing to read yet
+        report = json.loads(penstock("pack", pack, again, *words, "--json"))
+        assert 0 < report["found"] < 24 and report["samples"] == 24 and report["shards"] == len(made) - 1, report
+        assert same_files(again, shards_of)
+        said = penstock("pack", PHOTOS, again, "--tar", "--shard-size=800KB", code=2)
+        assert f"{made[1]}' is there, and is not what would be written" in said, said
+        shutil.copy(os.path.join(again, made[1]), os.path.join(again, "shard-00099.tar"))
+        said = penstock("pack", PHOTOS, again, *words, code=2)
+        assert "'shard-00099.tar' is there, and no sample is left for it" in said, said
+        assert "something else than tar shards" in penstock("pack", PHOTOS, pack, "--tar", code=2)
+
+        # A damaged record of a pack is named, and nothing is made of it.
+        with open(os.path.join(pack, shards(pack)[0]), "r+b") as file:
+            file.seek(5000)
+            file.write(b"damage")
+        said = penstock("pack", pack, os.path.join(top, "damaged"), "--tar", code=1)
+        assert "is damaged: the record of sample 'class00/" in said, said
+        assert not [name for name in os.listdir(os.path.join(top, "damaged")) if name.endswith(".tar")]
+
+
+def test_tar_shards_of_fields_and_pixels():
+    samples = containers.samples_of(PHOTOS)
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        table = {"csv": containers.write_csv(os.path.join(top, "csv", "x.csv"), samples), "fields": "number,name:text"}
+        out = os.path.join(top, "table")
+        penstock("pack", write_job(top, table), out, "--tar")
+        with tarfile.open(os.path.join(out, "shard-00000.tar")) as shard:
+            members = shard.getnames()[:4]
+            assert members == ["000000000.jpg", "000000000.cls", "000000000.number.npy", "000000000.name.txt"], members
+        again = {"tar": os.path.join(out, "shard-*.tar"), "fields": "number, name.txt"}
+        assert stream(top, again)[1] == stream(top, table)[1]
+
+        cifar = os.path.join(top, "cifar")
+        os.makedirs(cifar)
+        with open(os.path.join(cifar, "test_batch.bin"), "wb") as file:
+            for number in range(12):
+                file.write(bytes([number % 10]) + bytes((number * 7 + at) % 251 for at in range(3072)))
+        dataset = {"cifar10": cifar, "train": False}
+        out = os.path.join(top, "pixels")
+        penstock("pack", write_job(top, dataset), out, "--tar")
+        assert stream(top, {"tar": os.path.join(out, "shard-*.tar")})[1] == stream(top, dataset)[1]
+        with tarfile.open(os.path.join(out, "shard-00000.tar")) as shard:
+            assert shard.getnames()[:2] == ["000000000.ppm", "000000000.cls"]
 
 
 def grey_png(width, height, pixels):
