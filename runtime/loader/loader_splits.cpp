@@ -336,7 +336,12 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
     Split& split = here->second;
     if (!split.opened.valid()) continue;
     if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
-    if (waits_for_room(split)) continue;
+    if (!split.memory.valid()) {
+      if (waits_for_room(split)) continue;
+      if (split.opening.joinable()) split.opening.join();
+      if (wants_memory(split)) take_memory(split);
+    }
+    if (split.memory.valid() && split.memory.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
     split.opened.get();
     if (split.opening.joinable()) split.opening.join();
     Listed fresh = std::exchange(split.fresh, {});
@@ -353,7 +358,11 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
       split.context = std::move(fresh.context);
       split.stamps = std::move(fresh.stamps);
       try {
-        if (!take_back_chunk_buffers(split)) make_arena(split);
+        if (split.memory.valid()) {
+          make_arena(split);
+        } else {
+          take_back_chunk_buffers(split);
+        }
       } catch (const Error& error) {
         answer.good = false;
         answer.error_kind = error.exit_code();
@@ -389,16 +398,21 @@ bool LoaderSplits::has_chunk_buffers_for(const Leaving& one, const std::shared_p
                       [&](const auto& item) { return item.first.first == one.arena->id && !item.second.counted; });
 }
 
-// Where the list is still the same, so are the chunk buffers.
-bool LoaderSplits::take_back_chunk_buffers(Split& split) {
+bool LoaderSplits::wants_memory(const Split& split) const {
+  const SplitPrepared& answer = split.fresh.answer;
+  return answer.good && !answer.same && std::none_of(leaving_.begin(), leaving_.end(), [&](const Leaving& one) {
+           return has_chunk_buffers_for(one, split.fresh.context, split.max_chunk_samples);
+         });
+}
+
+// Where the list is still the same, so are the chunk buffers. There are some, or the split would want memory.
+void LoaderSplits::take_back_chunk_buffers(Split& split) {
   const auto same = std::find_if(leaving_.begin(), leaving_.end(), [&](const Leaving& one) {
     return has_chunk_buffers_for(one, split.context, split.max_chunk_samples);
   });
-  if (same == leaving_.end()) return false;
   split.arena = std::move(same->arena);
   split.free_chunk_buffers = std::move(same->free_chunk_buffers);
   leaving_.erase(same);
-  return true;
 }
 
 // Chunk buffers that are still out may be what its own have no room beside; receivers give them back, or are lost.
@@ -412,34 +426,65 @@ bool LoaderSplits::waits_for_room(const Split& split) const {
   return !has_some && static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes;
 }
 
-void LoaderSplits::make_arena(Split& split) {
-  split.arena->chunk_buffer_bytes = chunk_buffer_bytes(*split.context, split.max_chunk_samples);
-  const size_t total = split.arena->chunk_buffer_bytes * static_cast<size_t>(options_.chunk_buffers);
+size_t LoaderSplits::memory_bytes(const Split& split) const {
+  const SplitContext& context = split.context ? *split.context : *split.fresh.context;
+  return chunk_buffer_bytes(context, split.max_chunk_samples) * static_cast<size_t>(options_.chunk_buffers);
+}
+
+// Gigabytes take seconds, or ten times as long on a busy machine: a loader that is silent meanwhile would be given up.
+void LoaderSplits::take_memory(Split& split) {
+  const size_t total = memory_bytes(split);
+  std::promise<SharedMemory> promise;
+  split.memory = promise.get_future();
   if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
-    throw Error(ErrorKind::config,
-                "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
-                    " MB of chunk buffers at each loader, and loader.memory_gb leaves " +
-                    std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
-                memory_remedy(split.context->fields(),
-                              "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples"));
+    const SplitContext& context = *split.fresh.context;
+    promise.set_exception(std::make_exception_ptr(
+        Error(ErrorKind::config,
+              "split '" + context.split().name + "' needs " + std::to_string(total >> 20) +
+                  " MB of chunk buffers at each loader, and loader.memory_gb leaves " +
+                  std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
+              memory_remedy(context.fields(),
+                            "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples"))));
+    return;
   }
-  split.arena->id = next_arena_++;
-  try {
-    if (endpoint_.peers_map_arenas()) {
-      split.arena->memory = SharedMemory::create("penstock-chunk-buffers", total);
-      split.arena->memory.seal_future_writes();
-    } else {
-      split.arena->memory = SharedMemory::create_private("penstock-chunk-buffers", total);
+  arena_bytes_ += total;
+  share_memory();
+  const auto take = [mapped = endpoint_.peers_map_arenas(), total] {
+    if (!mapped) return SharedMemory::create_private("penstock-chunk-buffers", total);
+    SharedMemory memory = SharedMemory::create("penstock-chunk-buffers", total);
+    memory.seal_future_writes();
+    return memory;
+  };
+  const auto fulfil = [take](std::promise<SharedMemory>& promised) {
+    try {
+      promised.set_value(take());
+    } catch (...) {
+      promised.set_exception(std::current_exception());
     }
+  };
+  if (options_.seams.open_split) return fulfil(promise);
+  split.opening = std::thread([this, fulfil, promise = std::move(promise)]() mutable {
+    fulfil(promise);
+    wakeup_.set();
+  });
+}
+
+// Of the memory that was taken.
+void LoaderSplits::make_arena(Split& split) {
+  try {
+    split.arena->memory = split.memory.get();
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::config) throw;  // none was taken
+    arena_bytes_ -= memory_bytes(split);
+    share_memory();
     throw Error(error.kind(),
                 error.message() + ", for " + std::to_string(options_.chunk_buffers) + " chunks of " +
                     std::to_string(split.max_chunk_samples) + " samples of split '" + split.context->split().name + "'",
                 memory_remedy(split.context->fields(),
                               "lower loader.chunk_buffers or loader.chunk_samples, or the number of loaders"));
   }
-  arena_bytes_ += total;
-  share_memory();
+  split.arena->chunk_buffer_bytes = chunk_buffer_bytes(*split.context, split.max_chunk_samples);
+  split.arena->id = next_arena_++;
   endpoint_.register_arena(*split.arena);
   for (uint32_t chunk_buffer = 0; chunk_buffer < static_cast<uint32_t>(options_.chunk_buffers); ++chunk_buffer)
     split.free_chunk_buffers.push_back(chunk_buffer);

@@ -106,8 +106,10 @@ class LoaderSplits {
     Fingerprint like = 0;                                      // that it may turn out to be the same as
     std::unique_ptr<Arena> arena = std::make_unique<Arena>();  // the endpoint knows it by its place
     std::vector<uint32_t> free_chunk_buffers;
-    std::thread opening;  // lists the dataset, so that heartbeats go on meanwhile
-    std::future<void> opened;
+    // Lists the dataset, and then takes memory for chunk buffers, so that heartbeats go on meanwhile.
+    std::thread opening;
+    std::future<void> opened;  // valid until the coordinator has its answer; ready when the dataset is listed
+    std::future<SharedMemory> memory;
     int32_t max_chunk_samples = 1;
     Listed fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
@@ -138,8 +140,11 @@ class LoaderSplits {
   void let_closed_go();
   bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
                              int32_t samples) const;
-  bool take_back_chunk_buffers(Split& split);
+  bool wants_memory(const Split& split) const;
+  void take_back_chunk_buffers(Split& split);
   bool waits_for_room(const Split& split) const;
+  size_t memory_bytes(const Split& split) const;
+  void take_memory(Split& split);
   void make_arena(Split& split);
   std::unique_ptr<ChunkWork> begin(Split& split, LeaseGranted m);
   void send(const ControlMessage& message);  // the coordinator
@@ -160,7 +165,7 @@ class LoaderSplits {
   };
   std::map<std::pair<uint32_t, uint32_t>, Use> in_use_;  // chunk buffers
   uint32_t next_arena_ = 1;
-  size_t arena_bytes_ = 0;
+  size_t arena_bytes_ = 0;  // taken, and being taken
   std::stop_source python_stop_;
   mutable Mutex python_mutex_;
   // The members of splits_ with Python workers: replaced_workers() reads them in any thread.

@@ -784,6 +784,20 @@ TEST_CASE("heartbeats come by themselves; Goodbye, stop and a lost coordinator e
   }
 }
 
+TEST_CASE("heartbeats go on while memory for chunk buffers is taken, however long that is") {
+  TinyDataset data(10);
+  const std::string json = json_of(data);
+  const FieldTable fields = raw_fields(Pipeline(split_from_json(json).split.pipeline));
+  constexpr int32_t kSamples = 1000;
+  const int buffers = static_cast<int>((size_t{1} << 29) / chunk_layout(fields, kSamples).total_bytes) + 1;
+  World world(
+      {.threads = 1, .chunk_buffers = buffers, .memory_bytes = int64_t{1} << 30, .heartbeat_ns = 2 * kMillisecond});
+  (void)world.expect<LoaderHello>();
+  const int before = world.beats();
+  REQUIRE(world.prepare(json, kSamples).good);
+  CHECK(world.beats() - before >= 8);  // half a gigabyte takes 50 ms and more
+}
+
 TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends the loader; one that beats does not") {
   World world({.threads = 1, .heartbeat_ns = 10 * kMillisecond, .silence_ns = 300 * kMillisecond});
   (void)world.expect<LoaderHello>();
