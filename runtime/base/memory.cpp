@@ -84,9 +84,11 @@ void refuse_more_than_there_is(const std::string& name, size_t bytes, size_t tak
 // at the same time, and each alone may find enough for itself: hence piece by piece, and before each a look whether there
 // is room for the rest.
 template <class Take>
-void take_by_pieces(const std::string& name, size_t bytes, const Take& take) {
+void take_by_pieces(const std::string& name, size_t bytes, const Take& take,
+                    const std::function<void()>& between = {}) {
   constexpr size_t kPiece = size_t{32} << 20;
   for (size_t at = 0; at < bytes; at += kPiece) {
+    if (at > 0 && between) between();
     refuse_more_than_there_is(name, bytes, at);
     if (const int code = take(at, std::min(kPiece, bytes - at)); code != 0) throw no_memory(code, name, bytes);
   }
@@ -105,17 +107,18 @@ int populate(std::byte* memory, size_t bytes, size_t page) {
 
 }  // namespace
 
-SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
+SharedMemory SharedMemory::create(const std::string& name, size_t bytes, const std::function<void()>& between) {
   SharedMemory memory;
   memory.fd_ = UniqueFd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) throw no_memory(errno, name, bytes);
-  take_by_pieces(name, bytes, [&](size_t at, size_t count) {
+  const auto take = [&](size_t at, size_t count) {
     int code = 0;
     do {
       code = ::posix_fallocate(memory.fd_.get(), static_cast<off_t>(at), static_cast<off_t>(count));
     } while (code == EINTR);
     return code;
-  });
+  };
+  take_by_pieces(name, bytes, take, between);
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     throw Error(ErrorKind::runtime, system_error_text("cannot seal shared memory '" + name + "'"));
   }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -64,7 +65,8 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  static SharedMemory create(const std::string& name, size_t bytes);
+  // `between`: called now and then meanwhile, as gigabytes may take seconds.
+  static SharedMemory create(const std::string& name, size_t bytes, const std::function<void()>& between = {});
   static SharedMemory create_private(const std::string& name, size_t bytes);  // fd(): -1
   // Maps a received descriptor; refuses one that is smaller than `bytes` or could still shrink.
   static SharedMemory open(UniqueFd fd, size_t bytes, Access access);

@@ -13,11 +13,14 @@ void Heartbeats::begin(Nanoseconds now) {
   }
 }
 
+void Heartbeats::beat(Nanoseconds now) {
+  if (spec_.every_ns <= 0 || now - last_sent_ < spec_.every_ns) return;
+  last_sent_ = now;
+  send_alive();
+}
+
 std::optional<PeerLost> Heartbeats::tick(Nanoseconds now) {
-  if (spec_.every_ns > 0 && now - last_sent_ >= spec_.every_ns) {
-    last_sent_ = now;
-    send_alive();
-  }
+  beat(now);
   if (const auto silent = silence_.tick(now)) return PeerLost{*silent, silence_.reason()};
   return std::nullopt;
 }

@@ -48,7 +48,8 @@ class Heartbeats {
   void begin(Nanoseconds now);
   void received(PeerId peer, Nanoseconds now) { silence_.received(peer, now); }
   void dead(PeerId peer) { dead_.insert(peer); }  // it is told nothing more
-  // Says what is due, and names one that has been silent for too long, with the reason.
+  void beat(Nanoseconds now);                     // says what is due
+  // The same, and names one that has been silent for too long, with the reason.
   std::optional<PeerLost> tick(Nanoseconds now);
 
  private:

@@ -115,7 +115,8 @@ BatchBufferPool& Iterations::pool_for(const ReceiverSplit& split) {
   pool.batch_buffers.resize(static_cast<size_t>(std::max(2, options_.prefetch) + 1 + options_.hold));
   const std::string& name = split.resolved.name;
   try {
-    pool.memory = SharedMemory::create("penstock-batch-buffers", pool.layout.total_bytes * pool.batch_buffers.size());
+    pool.memory = SharedMemory::create("penstock-batch-buffers", pool.layout.total_bytes * pool.batch_buffers.size(),
+                                       [this] { messenger_.still_alive(); });
   } catch (const Error& error) {
     throw Error(error.kind(),
                 error.message() + ", for " + std::to_string(pool.batch_buffers.size()) + " batches of " +

@@ -160,6 +160,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   void notice(const std::string& text) override {
     if (on_notice_) on_notice_(text);
   }
+  void still_alive() override { heartbeats_.beat(clock_.now()); }
 
   bool run_local() {
     bool moved = false;

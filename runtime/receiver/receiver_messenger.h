@@ -26,6 +26,8 @@ class ReceiverMessenger {
   virtual void to_rank(PeerId peer, const ControlMessage& message) = 0;  // a loader, or another receiver
   virtual void to_client(int connection, const ClientMessage& message, int fd = -1) = 0;
   virtual void notice(const std::string& text) = 0;  // for people, at this rank
+  // From within work of seconds, now and then: other ranks hear that this one lives.
+  virtual void still_alive() = 0;
 
  protected:
   ~ReceiverMessenger() = default;

@@ -213,6 +213,17 @@ TEST_CASE("prefetch batches are reserved ahead of the client, and one more while
   CHECK(desk.record.figures().step == 2);
 }
 
+TEST_CASE("while batch buffers of many megabytes are taken, others hear that this rank lives") {
+  Desk desk(2, 60'000);
+  const ClientIteration stream = desk.begin();
+  const uint64_t bytes = stream.batch_buffer_bytes * static_cast<uint64_t>(stream.batch_buffers);
+  REQUIRE(bytes > uint64_t{40} << 20);
+  CHECK(desk.out.signs_of_life >= static_cast<int>(bytes >> 25));
+  Desk small;
+  (void)small.begin();
+  CHECK(small.out.signs_of_life == 0);
+}
+
 TEST_CASE("chunks of rows that do not follow each other come together to a batch, each row once") {
   Desk desk;
   desk.iterations.begin(kClient, {1, 0, 0, {}});

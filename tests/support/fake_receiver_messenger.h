@@ -24,12 +24,14 @@ struct FakeReceiverMessenger final : ReceiverMessenger {
     for_clients.emplace_back(connection, message);
   }
   void notice(const std::string& text) override { notices.push_back(text); }
+  void still_alive() override { ++signs_of_life; }
 
   std::function<void(int connection, const ClientMessage& message, int fd)> look;  // at what clients are sent
   std::vector<ControlMessage> for_coordinator;
   std::vector<std::pair<PeerId, ControlMessage>> for_ranks;
   std::vector<std::pair<int, ClientMessage>> for_clients;
   std::vector<std::string> notices;
+  int signs_of_life = 0;
 };
 
 }  // namespace penstock
