@@ -137,12 +137,10 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
   if (result.found > 0) {
     std::printf("  %lld of them were packed before\n", static_cast<long long>(result.found));
   }
-  if (!request.tar) std::printf("  restart points for %lld, ", static_cast<long long>(result.entered));
-  if (request.rewrite) {
-    std::printf("%s%lld JPEG files rewritten with the same pixels, ", request.tar ? "  " : "",
-                static_cast<long long>(result.rewritten));
-  }
-  std::printf("%s%zu unusable%s\n", request.tar && !request.rewrite ? "  " : "", result.bad.size(),
+  std::string made;
+  if (!request.tar) made += "restart points for " + std::to_string(result.entered) + ", ";
+  if (request.rewrite) made += std::to_string(result.rewritten) + " JPEG files rewritten with the same pixels, ";
+  std::printf("  %s%zu unusable%s\n", made.c_str(), result.bad.size(),
               !request.verify          ? " by their headers (--no-verify: none was decoded)"
               : result.bad.size() == 0 ? ": every picture was decoded"
                                        : ", packed as they are:");

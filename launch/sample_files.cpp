@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/base/file_system.h"
 #include "runtime/report/npy.h"
 
 namespace penstock {
@@ -25,7 +26,7 @@ namespace {
 std::vector<std::byte> behind(const std::string& head, size_t more) {
   std::vector<std::byte> bytes;
   bytes.reserve(head.size() + more);
-  const auto text = std::as_bytes(std::span(head));
+  const auto text = as_bytes_of(head);
   bytes.insert(bytes.end(), text.begin(), text.end());
   return bytes;
 }

@@ -227,7 +227,7 @@ class TarWriter {
       if (!member.owned.empty()) member.bytes = member.owned;
     };
     const auto text = [](const std::string& value) {
-      const auto bytes = std::as_bytes(std::span(value));
+      const auto bytes = as_bytes_of(value);
       return std::vector<std::byte>(bytes.begin(), bytes.end());
     };
     members.reserve(input_.fields() + 3);

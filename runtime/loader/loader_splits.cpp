@@ -426,18 +426,14 @@ bool LoaderSplits::waits_for_room(const Split& split) const {
   return !has_some && static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes;
 }
 
-size_t LoaderSplits::memory_bytes(const Split& split) const {
-  const SplitContext& context = split.context ? *split.context : *split.fresh.context;
-  return chunk_buffer_bytes(context, split.max_chunk_samples) * static_cast<size_t>(options_.chunk_buffers);
-}
-
 // Gigabytes take seconds, or ten times as long on a busy machine: a loader that is silent meanwhile would be given up.
 void LoaderSplits::take_memory(Split& split) {
-  const size_t total = memory_bytes(split);
+  const SplitContext& context = *split.fresh.context;
+  const size_t total =
+      chunk_buffer_bytes(context, split.max_chunk_samples) * static_cast<size_t>(options_.chunk_buffers);
   std::promise<SharedMemory> promise;
   split.memory = promise.get_future();
   if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
-    const SplitContext& context = *split.fresh.context;
     promise.set_exception(std::make_exception_ptr(
         Error(ErrorKind::config,
               "split '" + context.split().name + "' needs " + std::to_string(total >> 20) +
@@ -447,7 +443,7 @@ void LoaderSplits::take_memory(Split& split) {
                             "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples"))));
     return;
   }
-  arena_bytes_ += total;
+  arena_bytes_ += split.counted = total;
   share_memory();
   const auto take = [mapped = endpoint_.peers_map_arenas(), total] {
     if (!mapped) return SharedMemory::create_private("penstock-chunk-buffers", total);
@@ -474,8 +470,8 @@ void LoaderSplits::make_arena(Split& split) {
   try {
     split.arena->memory = split.memory.get();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::config) throw;  // none was taken
-    arena_bytes_ -= memory_bytes(split);
+    if (split.counted == 0) throw;  // there was no room for it
+    arena_bytes_ -= std::exchange(split.counted, 0);
     share_memory();
     throw Error(error.kind(),
                 error.message() + ", for " + std::to_string(options_.chunk_buffers) + " chunks of " +
@@ -483,6 +479,7 @@ void LoaderSplits::make_arena(Split& split) {
                 memory_remedy(split.context->fields(),
                               "lower loader.chunk_buffers or loader.chunk_samples, or the number of loaders"));
   }
+  split.counted = 0;  // it is the arena's now
   split.arena->chunk_buffer_bytes = chunk_buffer_bytes(*split.context, split.max_chunk_samples);
   split.arena->id = next_arena_++;
   endpoint_.register_arena(*split.arena);

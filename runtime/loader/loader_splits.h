@@ -110,6 +110,7 @@ class LoaderSplits {
     std::thread opening;
     std::future<void> opened;  // valid until the coordinator has its answer; ready when the dataset is listed
     std::future<SharedMemory> memory;
+    size_t counted = 0;  // bytes of arena_bytes_ that are its memory's while that is being taken
     int32_t max_chunk_samples = 1;
     Listed fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
@@ -143,7 +144,6 @@ class LoaderSplits {
   bool wants_memory(const Split& split) const;
   void take_back_chunk_buffers(Split& split);
   bool waits_for_room(const Split& split) const;
-  size_t memory_bytes(const Split& split) const;
   void take_memory(Split& split);
   void make_arena(Split& split);
   std::unique_ptr<ChunkWork> begin(Split& split, LeaseGranted m);

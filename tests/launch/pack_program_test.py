@@ -173,17 +173,22 @@ def test_pairs_and_pixels():
         with tarfile.open(os.path.join(top, "shards", "shard-00000.tar")) as shard:
             assert shard.getnames()[:4] == ["000000000.ppm", "000000000.mask.ppm", "000000001.ppm", "000000001.mask.png"]
 
-        cifar = os.path.join(top, "cifar")
-        os.makedirs(cifar)
-        with open(os.path.join(cifar, "test_batch.bin"), "wb") as file:
-            for number in range(12):
-                file.write(bytes([number % 10]) + bytes((number * 7 + at) % 251 for at in range(3072)))
-        dataset = {"cifar10": cifar, "train": False}
+        dataset = write_cifar(top)
         pack = os.path.join(top, "cifar.pack")
         penstock("pack", write_job(top, dataset), pack)
         assert stream(top, {"pack": pack}) == stream(top, dataset)
         penstock("unpack", pack, os.path.join(top, "pixels"))
         assert stream(top, {"csv": os.path.join(top, "pixels", "samples.csv")})[1] == stream(top, dataset)[1]
+
+
+def write_cifar(top):
+    """Twelve made pictures as CIFAR-10's test part."""
+    folder = os.path.join(top, "cifar")
+    os.makedirs(folder)
+    with open(os.path.join(folder, "test_batch.bin"), "wb") as file:
+        for number in range(12):
+            file.write(bytes([number % 10]) + bytes((number * 7 + at) % 251 for at in range(3072)))
+    return {"cifar10": folder, "train": False}
 
 
 def test_tar_shards():
@@ -257,12 +262,7 @@ def test_tar_shards_of_fields_and_pixels():
         again = {"tar": os.path.join(out, "shard-*.tar"), "fields": "number, name.txt"}
         assert stream(top, again)[1] == stream(top, table)[1]
 
-        cifar = os.path.join(top, "cifar")
-        os.makedirs(cifar)
-        with open(os.path.join(cifar, "test_batch.bin"), "wb") as file:
-            for number in range(12):
-                file.write(bytes([number % 10]) + bytes((number * 7 + at) % 251 for at in range(3072)))
-        dataset = {"cifar10": cifar, "train": False}
+        dataset = write_cifar(top)
         out = os.path.join(top, "pixels")
         penstock("pack", write_job(top, dataset), out, "--tar")
         assert stream(top, {"tar": os.path.join(out, "shard-*.tar")})[1] == stream(top, dataset)[1]
