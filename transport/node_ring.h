@@ -12,8 +12,9 @@
 //   another container of the node.) Two sockets a rank, however many there are; who sees a death tells the coordinator.
 // Who says to be a rank is believed where nobody stands between that rank and this one: while the rank before this one
 //   lives, another that says to be it, or one before it, and hangs up or takes its leave, is no news.
-// A rank that leaves in good order says so, by leave() or the destructor: it is no news, and the ring closes behind it. Where
-//   one has left, a next one that does not listen, or hangs up before it has accepted, may have left too, and is no news either.
+// A rank that leaves in good order says so, by leave() or the destructor: that is not reported as a death, and the ring
+//   closes behind it. Where one has left, the next one may have left, too, if it does not listen or hangs up before it
+//   has accepted; that is not reported either.
 // Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
 // Failure: Error(runtime) from the constructor where the socket's name is taken, Error(peer_lost) from connect() where the
 //   next rank does not listen.

@@ -9,12 +9,12 @@
 //      ompi_rte_abort.
 //   2. The process manager tells of the death (PMIx event): ompi_errhandler_callback answers with ompi_mpi_abort.
 //   Nothing of Open MPI can be asked to answer otherwise.
-// How: the `penstock` program (launch/outlive_peers.cpp) has functions of its own that every library of the process finds before those of the same
-//   names elsewhere. readv, writev, connect and getsockopt do what the C library's do, by the same system calls; but for a
-//   caller in mca_btl_tcp.so an end or error that means "the other end is gone" puts a socket that nobody reads in the
-//   connection's place (dup2) and says "try again later". What was to be sent waits for ever, as it does for a peer that
-//   is silent; deaths are told by others (node_ring.h, heartbeats). ompi_mpi_abort does nothing for a caller in Open
-//   MPI's PMIx component, and what it did for all others.
+// How: the `penstock` program (launch/outlive_peers.cpp) defines functions that every library of the process finds
+//   before those of the same names elsewhere. readv, writev, connect and getsockopt do what the C library's do, by the
+//   same system calls. But for a caller in mca_btl_tcp.so, an end or an error that means "the other end is gone" puts a
+//   socket that nobody reads in the connection's place (dup2) and returns "try again later". What was to be sent then
+//   waits for ever, as it does for a peer that is silent; deaths are noticed elsewhere (node_ring.h, heartbeats).
+//   ompi_mpi_abort does nothing for a caller in Open MPI's PMIx component, and for all others what it always did.
 // Cost: two comparisons a call for everybody else, and one descriptor for each dead connection.
 // Limits: Open MPI's components have to be files of their own (mca_btl_tcp.so, mca_pmix_*.so), as Debian and others build
 //   them; a peer that dies within the handshake of a new connection (send, recv) may still take this rank along. Where the

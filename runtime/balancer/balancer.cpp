@@ -775,7 +775,7 @@ class Balancer::Impl {
       if (loader != nullptr) {
         if (known == left.end()) left[chunk.group] = left_to_others(*loader, stream, chunk);
         if (place <= left[chunk.group] && !has_history(chunk)) {
-          // Of the others one may have room, though it would finish later.
+          // Another loader may have room, though it would finish later.
           const auto pulls = [&](const LoaderState& l) {
             return admits(l) && finish_.pulls(l, stream, chunk, loaders_, now_);
           };

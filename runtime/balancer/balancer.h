@@ -161,7 +161,7 @@ struct BatchBufferReserved {  // the receiver has room for this batch
   LeaseStreamId stream = 0;
   int64_t step = 0;
   std::vector<int64_t> chunk_bytes = {};  // encoded bytes of each chunk's samples; empty: unknown
-  // Of each chunk, as many as there are: whoever holds this group can read it. Empty: every loader can.
+  // The group of each chunk that there is: a loader that holds it can read the chunk. Empty: every loader can read all.
   std::vector<int64_t> groups = {};
 };
 // Groups of a lease stream's samples that the loader has on its disks: all of them, in place of what it said before.

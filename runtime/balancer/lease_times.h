@@ -44,7 +44,7 @@ class LeaseTimes {
   static constexpr int64_t kMost = 4096;
   static constexpr size_t kBuckets = 4 * 62;
 
-  // Of 2^e <= ns < 2^(e+1), by the two bits below the first.
+  // The times from 2^e to 2^(e+1) are one octave; the two bits below the leading one choose its bucket.
   static size_t bucket_of(int64_t ns) {
     const auto value = static_cast<uint64_t>(ns);
     const auto octave = static_cast<size_t>(std::bit_width(value) - 1);

@@ -11,9 +11,9 @@
 //   should make it.
 // How: a chunk that was made while an earlier one was still travelling waited for that one, so the time between the two
 //   arrivals is what its bytes took (a busy period of the link); its rate is the ratio of exponentially weighted sums of
-//   both. Of the way of a chunk that met an empty link, what is left after its bytes is latency. Everything granted and not arrived
-//   is taken to travel first. A link of which nothing is known counts as one of 100 Mbit/s, and as twice as fast with
-//   every second since begin(), so that it is tried, and late enough where nobody needs it.
+//   both. Where a chunk found the link empty, the time that its bytes do not explain is latency. Everything that was
+//   granted and has not arrived is assumed to travel first. A link of which nothing is known counts as one of 100
+//   Mbit/s, and as twice as fast with every second since begin(): so it is tried, but late where nobody needs it.
 //   What was learned fades: while nothing travels it halves every ten seconds, so that a link that was once slow is
 //   tried again.
 // Times are the coordinator's own: the latency holds the way of the lease and of both answers.

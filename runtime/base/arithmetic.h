@@ -3,8 +3,7 @@
 //   Arithmetic arithmetic = arithmetic_of(job.arithmetic);      // "exact" or "fast", as the job file says
 //
 //   exact   libjpeg-turbo's default decode and Pillow's resampling, byte for byte, whoever makes a sample: `order_hash`
-//           and
-//           `pixel_hash` are promised.
+//           and `pixel_hash` are promised.
 //   fast    JPEG files that are shrunk to half or less are decoded at 1/2, 1/4 or 1/8, and resampled from there
 //           (runtime/transforms/reduction.h). Only `order_hash` is promised: the same samples in the same order with
 //           the same draws. CPU and GPUs still agree in every byte, unless GPUs may decode by nvJPEG (loader.nvjpeg),

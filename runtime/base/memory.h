@@ -10,8 +10,7 @@
 // keep the other side from shrinking the file under us.
 // Private memory is in huge pages where the kernel gives them for the asking
 //   (/sys/kernel/mm/transparent_hugepage/enabled is not `never`): another process that copies out of it (MPI, within a
-//   node) has 512 times fewer pages to look up. Children
-//   of fork() do not have it, so that nothing is copied for them.
+//   node) has 512 times fewer pages to look up. Children of fork() do not have it, so that nothing is copied for them.
 // Ownership: move-only; the mapping ends with the object. Thread-safety: as for any owner.
 // Failure: Error(runtime) with the system's reason.
 #pragma once

@@ -218,7 +218,7 @@ ReceiverAnswer ClientSession::answer_to(uint64_t question, const std::string& wh
   }
 }
 
-// To a question that is none for a next batch.
+// Takes the answer to a question other than for a next batch.
 void ClientSession::answered(ReceiverAnswer answer) {
   if (std::optional<ReceiverAnswer> left = questions_.arrived(std::move(answer))) undo(std::move(*left));
 }

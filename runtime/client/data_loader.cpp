@@ -21,9 +21,8 @@
 
 namespace penstock {
 
-// One split at one receiver: what the DataLoader, its iterations and their batches share. The receiver is met once
-//   (receiver_connection.h);
-// then the session has the conversation (client_session.h), and batches are what it lends (batch_state.h).
+// One split at one receiver: what the DataLoader, its iterations and their batches share. It connects to the receiver
+// once (receiver_connection.h); then the session talks to it (client_session.h) and lends the batches (batch_state.h).
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
   DataLoaderImpl(const JobMaker& read, const std::string& split, const DataLoaderOptions& options)

@@ -49,9 +49,8 @@
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
 //   program at this receiver, or replicas at different cursors), peer_lost when the receiver is not there, went away,
 //   or stays silent for trainer.timeout_s. Where an iteration itself cannot go on (dataset, replicas at different
-//   cursors)
-//   each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is needed;
-//   batches that are held stay valid.
+//   cursors), each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is
+//   needed; batches that are held stay valid.
 // The library installs no signal handlers and never prints.
 // Parts: receiver_connection.h finds the receiver (attach.h, embedded_place.h); client_session.h talks to it
 //   (iteration_answers.h, question_queue.h, outbox.h, returned_batches.h, wait_deadline.h); batch_state.h is what is behind
@@ -132,19 +131,19 @@ struct DataLoaderOptions {
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // GPU say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
-  // Besides, and where they are there: in memory that loaders' GPUs share, which the Python package reads
-  // (gpu_images.h). The program finishes all images of a batch on a GPU of its own. Not where MixUp or CutMix mix
-  // batches, nor where batches are dumped.
+  // Besides, images that a loader's GPU made may stay in memory that this GPU shares, from where the Python package
+  // reads them (gpu_images.h). The program then finishes all images of a batch on a GPU of its own. Not where MixUp or
+  // CutMix mix batches, nor where batches are dumped.
   bool gpu_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
   // for a `penstock serve`. What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;  // may throw, to end the wait: a program's way to Ctrl-C
-  // Calls `end`, once, and throws nothing: in the thread that drops the last of DataLoader, iterations and batches.
-  // `end` may wait for threads that load (embedded), even until a folder has been listed; what they wait for must not
-  // be held meanwhile, as Python's GIL would be. Unset: it is called there and then.
+  // Called in the thread that drops the last of the DataLoader, its iterations and its batches. It must call `end` once
+  // and throw nothing. `end` may wait for embedded threads, even until a folder has been listed, so a lock that those
+  // threads need, such as Python's GIL, must not be held meanwhile. Unset: `end` is called directly.
   std::function<void(const std::function<void()>& end)> ending;
-  // Of a rank that joined a job (bindings/mpi/join.h, which sets it); else nothing.
+  // Set by bindings/mpi/join.h, for a rank that joined a job; otherwise null.
   std::shared_ptr<ReceiverHost> receiver;
 };
 
@@ -160,8 +159,7 @@ class BatchStream {
   std::shared_ptr<Iteration> iteration_;
 };
 
-// The same as an input iterator. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes
-// the next.
+// The same as an input iterator: ++ drops the current batch (unless a copy is held) and takes the next one.
 class BatchIterator {
  public:
   using iterator_category = std::input_iterator_tag;

@@ -10,8 +10,8 @@
 // Untrusted: at most kMaxStateFileBytes are read, nothing is executed, and what the text says is checked where it is used.
 // Links: what a symbolic link leads to is replaced, and the link stays. What is there and no file is refused.
 // Failure: FileError where the file cannot be read or written; Error(usage) for a path that leads to a folder, a device,
-//   a pipe or a socket; Error(config) for one that is damaged, cut off, of another
-//   version, or no state at all. Thread-safety: pure but for the disk.
+//   a pipe or a socket; Error(config) for a file that is damaged, cut off, of another version, or no state at all.
+// Thread-safety: pure but for the disk.
 #pragma once
 
 #include <cstddef>

@@ -174,7 +174,8 @@ class Coordinator::Impl {
     const bool stood_still = now - std::exchange(last_tick_ns_, now) > kLongPause;
     if (stood_still) return;
     apply(Tick{});
-    // No lease stream may be open for days, and the next program would find nobody who reads for it.
+    // While serving, no lease stream may be open for days, so nothing would show that no loader is left until the next
+    // program waited in vain.
     if (!options_.serving || !joined_.empty() || losses_.empty() || !all_lost_.empty()) return;
     const Nanoseconds since = now - losses_.back().at_ns;
     if (since < balancer_options(options_).all_lost_ns) return;
@@ -246,7 +247,7 @@ class Coordinator::Impl {
     return it == figures.end() ? 0 : it->second.regranted;
   }
 
-  // What a loader says that was given up is of a life that is over, until it joins again as its next incarnation.
+  // Messages of a loader that was given up are ignored until it joins again as its next incarnation.
   bool fenced(PeerId peer, const ControlMessage& message) {
     if (given_up_.count(peer) == 0) return dead_.count(peer) != 0;
     const auto* hello = std::get_if<LoaderHello>(&message);
@@ -262,7 +263,7 @@ class Coordinator::Impl {
     splits_.forget_closed();
   }
 
-  // One after the other, as long as others remain that stay, and that can read what they read.
+  // Loaders leave one after the other, and only while others stay that can read the same samples.
   void let_some_leave() {
     if (leaving_.empty()) return;
     for (const auto& [peer, reason] : leaving_) {
@@ -312,7 +313,8 @@ class Coordinator::Impl {
     std::shared_ptr<const Plan> plan;
     std::map<int64_t, BatchPlan> batches;  // of the steps that are being made
     int32_t of_replicas = 0;               // the plan is this replica's alone; 0: it is that of all
-    // Where loaders have some of the samples each. A stream keeps its own: its chunks are what they are.
+    // Set where loaders have some of the samples each. A lease stream keeps the placement that it began with, because
+    // that is what its chunks were cut by.
     std::shared_ptr<const SamplePlacement> placement;
     std::map<int64_t, BatchCut> cuts;  // of the last steps that were asked for
   };
@@ -417,7 +419,7 @@ class Coordinator::Impl {
     try_planned(m.stream);
   }
 
-  // True: the iteration's plan is being made, and the message is heard again when it is there.
+  // True: the iteration's plan is still being made; the message is kept, and handled when the plan is there.
   bool waits(LeaseStreamId id, const ControlMessage& message) {
     const auto it = planning_.find(id);
     if (it == planning_.end()) return false;
@@ -483,7 +485,8 @@ class Coordinator::Impl {
     for (const PeerId loader : joined) say_held(loader, m.fingerprint, m.stream);
   }
 
-  // What the loader can read of the split's lease streams, or of one. Of one that could not open the split: nothing.
+  // Tells the balancer what the loader can read of the split's lease streams, or of one of them: nothing where the
+  // loader could not open the split.
   void say_held(PeerId loader, Fingerprint fingerprint, std::optional<LeaseStreamId> one = {}) {
     OpenedSplit* const split = splits_.find(fingerprint);
     if (split == nullptr || !split->local() || joined_.count(loader) == 0) return;
@@ -583,8 +586,8 @@ class Coordinator::Impl {
                 "' any more; it ends here, and the job goes on (is its disk full?)");
       }
     }
-    // Loaders first hear what was decided. The rest is events of its own, which may close lease streams: a grant that
-    // came after it would be dropped, and its chunk buffer never be free again.
+    // Loaders are sent what was decided first. The other actions cause further events, which may close lease streams: a
+    // grant that was sent after those would be dropped, and its chunk buffer would never be free again.
     for (const Action& action : actions) {
       if (const auto* a = std::get_if<Grant>(&action)) grant(*a);
       if (const auto* a = std::get_if<Revoke>(&action)) send_(a->loader, LeaseRevoked{a->lease});
@@ -661,7 +664,7 @@ class Coordinator::Impl {
   std::set<PeerId> joined_;
   std::set<PeerId> given_up_;
   std::set<PeerId> dead_;
-  // Of those that have joined: who asked to leave, and why; who is on its way out; who holds nothing any more.
+  // Loaders that have joined and asked to leave, with the reason; those that drain; those that hold nothing any more.
   std::map<PeerId, std::string> leaving_;
   std::set<PeerId> draining_;
   std::set<PeerId> drained_;

@@ -75,13 +75,15 @@ BatchCut cut_batch(const BatchPlan& batch, const SamplePlacement& placement, int
 class LoaderDisks {
  public:
   void set(PeerId loader, IndexRanges ranges);
-  // Lost: it can read nothing. Groups are made as if it could, so that it holds some where it comes back.
+  // The loader is lost and can read nothing. Groups are still made as if it could, so that it holds some if it comes
+  // back.
   void forget(PeerId loader);
   Readable of(PeerId loader) const;  // null: it has not said
   bool all_have_all(int64_t size) const;
   // Samples that none has but lost ones. O(ranges); asked when a split is opened.
   IndexRanges missing(int64_t size) const;
-  // Of what loaders have said by now, lost ones too. Null: it is being made; ask again when `background` has told.
+  // The placement of what loaders have said so far, lost ones included. Null: it is being made; ask again when
+  // `background` has called.
   std::shared_ptr<const SamplePlacement> placement(int64_t size, BackgroundWork& background);
 
  private:

@@ -47,7 +47,7 @@ class CachedSource final : public Source {
 
  private:
   struct Entry;
-  // Of each file that is all of a sample; empty for those in shards.
+  // Size and time of the sample's files, where it has files of its own; empty for a sample in a shard.
   std::vector<FileFacts> facts(int64_t index) const;
   const Entry* current(int64_t index) const;
 

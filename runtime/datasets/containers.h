@@ -64,8 +64,7 @@ SampleTable list_csv(const ContainerInput& input);
 SampleTable list_file_list(const ContainerInput& input);
 
 // Mosaic's MDS shards (mds_shards.cpp): index.json and the shards that it names, in its folder or below, plain, zstd or
-// gzip. Fields are numbers,
-// ndarrays of a fixed shape, str and json (text), bytes.
+// gzip. Fields are numbers, ndarrays of a fixed shape, str and json (text), bytes.
 SampleTable list_mds(const ContainerInput& input);
 
 // TFRecord files of tf.train.Example (tfrecord.cpp), plain or gzip, whatever their names. Fields are int64, float32,

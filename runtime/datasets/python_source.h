@@ -1,8 +1,9 @@
 // A dataset written in Python: `dataset: {python: "package.module:factory", args: {...}, path: ...}` in the job file.
 //
-//   auto workers = std::make_shared<PythonWorkers>(PythonHost{job.python}, python_config(dataset, {}), "dataset
-//   'my_data:make'"); PythonSource source(dataset, limits, workers); source.load({.seed = 1, .epoch = 0, .index = 17},
-//   sample);      // runs __getitem__(17) in a worker
+//   auto workers = std::make_shared<PythonWorkers>(PythonHost{job.python}, python_config(dataset, {}),
+//                                                  "dataset 'my_data:make'");
+//   PythonSource source(dataset, limits, workers);
+//   source.load({.seed = 1, .epoch = 0, .index = 17}, sample);      // runs __getitem__(17) in a worker
 //
 // bindings/python/penstock/_worker.py says what a dataset is, and what its items may be.
 // Fields: image, label, then the item's other fields by name; dtype and shape are those of the first good sample, and

@@ -14,8 +14,8 @@
 // Thread-safety: start() and cancel() from any thread; stop() once, at the end. Nothing here waits but stop().
 // Ownership: a job belongs to whoever holds it; between start() and `done` its data are the engine's alone to write.
 // Failure: none after making; where no thread can be had, every job is one that is not good, and start() itself calls
-//   `done`. A read that a dead disk holds up at stop() keeps its buffer, its descriptor and the thread
-//   that waits for it until the kernel gives them back: the kernel may still write there.
+//   `done`. A read that a dead disk holds up at stop() keeps its buffer, its descriptor and the thread that waits for
+//   it until the kernel gives them back, because the kernel may still write there.
 #pragma once
 
 #include <atomic>

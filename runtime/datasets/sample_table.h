@@ -68,8 +68,8 @@ struct SampleRow {
   uint32_t file = 0;   // kOwnFile: the sample is a file of its own, whose path is the key
   uint32_t width = 0;  // what the image's header says; 0: not looked at
   uint32_t height = 0;
-  // Of a pack: checksum of the sample's record. Of a picture in TFRecord files, and of any with restart points: what
-  // was listed, or they were made of (sum_of_picture in table_source.h), because they hold for no other bytes. Else 0.
+  // In a pack, the checksum of the sample's record. For a picture in TFRecord files, and for one with restart points,
+  // that of the very bytes that were listed or that the points were made of (sum_of_picture in table_source.h). Else 0.
   uint32_t check = 0;
 };
 static_assert(sizeof(SampleRow) == 48);

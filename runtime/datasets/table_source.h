@@ -1,7 +1,7 @@
 // A data set read through a table of its samples (sample_table.h): tar and MDS shards, TFRecord, CIFAR, MNIST, CSV,
 // lists.
 //
-//   TableSource source(read_tar_shards(...), "/data/shards", limits, std::move(shards), files);
+//   TableSource source(list_tar(input), "/data/shards", limits, std::move(shards), files);
 //   source.load({.seed = 1, .epoch = 0, .index = 17}, sample);
 //
 // Pictures are encoded bytes, or decoded ones (CIFAR, MNIST) that become rows of RGB here; fields are read from where

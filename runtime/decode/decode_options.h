@@ -25,8 +25,9 @@ struct DecodeOptions {
   // With a reduction, a box of the image at full size: the status is the one on its pixels, so that a sample is as
   // good or bad as where nothing is reduced. Empty: the status covers the rows that the reduced pixels need.
   Box judged{};
-  // Gets the box's rows as our own decoder makes them; `storage` is left alone then, and pixels.data is nullptr. What
-  // other decoders make stands in `pixels`, whatever this was given before that. nullptr: all goes to `storage`.
+  // Gets the box's rows as our own decoder makes them; `storage` is then left alone, and pixels.data is nullptr. Where
+  // another decoder makes the image, it is in `pixels`, and rows that came here before do not count. nullptr: all goes
+  // to `storage`.
   RowSink* rows = nullptr;
 
   bool judges() const noexcept { return reduction > 1 && judged.height > 0; }

@@ -144,8 +144,9 @@ std::string world_settings(const Job& job, const EmbeddedOptions& options) {
 }
 
 std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
-  // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:
-  // (The process too: a forked child has a copy of this table, but none of its worlds' threads.)
+  // A program's DataLoaders (train, val) share one world and its threads, as they would share loader ranks, where their
+  // world_settings() are equal. The process is part of the key: a forked child has a copy of this table, but none of
+  // its worlds' threads.
   const std::string key = std::to_string(::getpid()) + ' ' + world_settings(job, options);
   static Mutex mutex;
   static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;

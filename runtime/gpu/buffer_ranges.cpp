@@ -16,8 +16,8 @@ const std::byte* BufferRanges::at(const MemoryRange& run) const {
   return exported_->data() + run.at;
 }
 
-// In the first gap that is wide enough: buffer ranges of a split have one size and go back about in order, so gaps
-//   close.
+// Takes the first gap that is wide enough: buffer ranges of a split have one size and come back roughly in order, so
+// gaps close.
 std::optional<BufferRange> BufferRanges::take(size_t bytes, std::optional<Consumer> whose) {
   MutexLock lock(mutex_);
   uint64_t at = 0;

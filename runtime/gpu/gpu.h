@@ -64,8 +64,8 @@ struct GpuInfo {
 
 enum class GpuMemory : uint8_t { device, pinned };  // on the GPU; here, where copies to and from a GPU are fast
 
-// What it was asked took, by the GPU's own clock. Where several GPU streams are at work, a stage's time has what the
-// GPU did for others meanwhile.
+// How long the work took, by the GPU's own clock. Where several GPU streams are at work, a stage's time includes what
+// the GPU did for the others meanwhile.
 struct GpuTimes {
   Nanoseconds upload_ns = 0;
   Nanoseconds library_ns = 0;  // a PictureDecoder's work
@@ -137,14 +137,14 @@ class Gpu {
   virtual std::byte* allocate(size_t bytes, GpuMemory where) = 0;
   virtual void release(std::byte* memory, GpuMemory where) noexcept = 0;
   virtual std::unique_ptr<GpuStream> stream() = 0;
-  // In a CUDA stream that somebody else has made on this GPU and keeps (a cudaStream_t, of torch say): what it is told
-  // is ordered with theirs, and wait() waits for both, as does its end: theirs must outlive it. GPUs without such CUDA
-  // streams make one of their own.
+  // A GPU stream on a CUDA stream that somebody else has made on this GPU and keeps (a cudaStream_t, torch's for
+  // example). Its work is ordered with theirs, and wait() and the destructor wait for both, so theirs must outlive it.
+  // GPUs without CUDA streams make a stream of their own.
   virtual std::unique_ptr<GpuStream> stream_on(void* /*theirs*/) { return stream(); }
   // Error(runtime), with what to do, where memory of this GPU cannot be shared.
   virtual std::unique_ptr<ExportedMemory> export_memory(size_t bytes) = 0;
-  // What another process has shared, to be read by this GPU, which may be another: `bytes` are its bytes(). The
-  // descriptor is the call's, whatever comes of it. Error(runtime) where this GPU does not reach it.
+  // Opens memory that another process has exported, perhaps on another GPU, for this GPU to read. `bytes`: its bytes().
+  // The call owns the descriptor, whether it succeeds or not. Error(runtime) where this GPU does not reach the memory.
   virtual std::unique_ptr<ExportedMemory> open_exported(UniqueFd fd, size_t bytes) = 0;
   // Which GPU it is, of all machines'; the same in every process. Empty: nobody knows.
   virtual std::string identity() const { return {}; }

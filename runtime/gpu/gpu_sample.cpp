@@ -60,8 +60,8 @@ OpClass class_of(const PixelOp& op) {
   return std::visit(Visitor{}, static_cast<const PixelOp::variant&>(op));
 }
 
-// What interpolation at the box's edges looks at, and a region that begins and ends with whole MCUs: a library may
-// treat a region's border as the picture's.
+// The box with a margin for interpolation at its edges, extended to whole MCUs, because a library may treat a region's
+// border as the picture's.
 Box region_with_margin(const Box& box, const JpegFrame& frame) {
   constexpr int kMargin = 4;
   const int across = 8 * frame.max_h;
@@ -73,8 +73,8 @@ Box region_with_margin(const Box& box, const JpegFrame& frame) {
   return {left, top, right - left, bottom - top};
 }
 
-// No marker before the index's last point, and one behind: else the file has been cut, is another one, or has been
-// learned only so far that what follows may be anything.
+// Is the first marker of the scan behind the index's last point? Otherwise the file has been cut or is another one, or
+// its index was learned only so far that anything may follow.
 bool scan_is_whole(EncodedView file, const JpegFrame& frame, const SideIndex& index) {
   size_t marker = 0;
   return find_marker(file, frame.scan_begin, marker) && marker > index.at(index.size() - 1).byte;

@@ -9,14 +9,15 @@
 //   and added up behind. The first round starts each at its first bit as if an MCU began there; in each one after,
 //   one starts again where the one before ended, if that is elsewhere. Huffman codes find their way, so after few
 //   rounds nothing changes.
-// Why it is right: of each subsequence i its record is F(start i), always. The first start is the scan's own. So where
-//   start i = end i-1 for all i up to some n, all of them start where decoding in order would come to, by induction,
-//   and n subsequences have what it would have found. The last kernel asks just that, and trusts no number of rounds: a
-//   scan that has not found its way yet, or never does, has a bad status, and the CPU makes the picture.
+// Why it is right: the record of each subsequence i is always F(start i), and the first start is the scan's own. So
+//   where start i = end i-1 for all i up to some n, all of them start where decoding in order would get to, by
+//   induction, and the first n subsequences have what it would have found. The last kernel checks exactly that, and
+//   relies on no number of rounds: a scan whose starts do not agree yet, or never do, has a bad status, and the CPU
+//   makes the picture.
 // A thread writes whole blocks: a block that begins in one subsequence and ends in another is written by the first
-//   one's thread, whole; the other's goes over what is left of it. So blocks need no zeros beforehand, and
-//   entropy_block() writes all. (Turned into runs of MCUs between MCUs, subsequences would be the kernel's of an index;
-//   but an MCU has more bytes than one, and half of the threads would have none.)
+//   one's thread; the other one's skips the rest of it. So blocks need no zeros beforehand: entropy_block() writes all
+//   of each. (If subsequences were widened to runs of whole MCUs, the kernel for an index could decode them; but an MCU
+//   has more bytes than a subsequence, and half of the threads would have no work.)
 // Rounds: in a round after the first only every second group of subsequences is looked at, the others in the next
 //   one; so a thread reads what nobody writes, and launches are all there is to wait for.
 // Status: not good is what is not good in entropy_kernel.h, up to the last MCU that the CPU would read, and fewer than

@@ -45,7 +45,7 @@ struct DatasetSpec {
   // (runtime/datasets/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of
   // all these is given (kDatasetKinds).
   std::string tar;      // WebDataset's shards: "shards/{000..012}.tar"
-  std::string cifar10;  // folder of the binary version
+  std::string cifar10;  // folder of the binary version, or of Python's
   std::string cifar100;
   std::string mnist;     // folder of idx files
   std::string list;      // file of "PATH LABEL" lines

@@ -5,13 +5,13 @@
 //
 // Works are begun in the order of submission; several may be under way. A work is the executor's from submit() until
 // next_done() returns it: only then may anybody else touch its chunk buffer.
-// With GPUs the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a
-//   GPU (gpu/in_flight_batches.h) of the images that it takes; of the others, and while no GPU is free, they make all.
-//   Of a GPU that fails they make again what it had. Bytes, records and statuses are the same.
+// With GPUs the threads read and draw, decode the entropy of progressive files and the like, and leave the rest of an
+//   image to a GPU that takes it (gpu/in_flight_batches.h). All other images they make themselves, and all of them
+//   while no GPU is free. When a GPU fails, they make again what it had. Bytes, records and statuses are the same.
 // A work that may be shared has a buffer range of one GPU's memory (gpu/buffer_ranges.h), with the images that this GPU
-//   has made; their records say `on_gpu`. Of samples that are an image and a label the chunk buffer has nothing of
-//   those images, and the record their hash; of others the chunk buffer has them, too. All else is made in its chunk
-//   buffer as ever.
+//   has made; their records say `on_gpu`. Where a sample is an image and a label alone, its record then has the hash,
+//   and the chunk buffer does not have the image; other samples' images are in the chunk buffer, too. Everything else
+//   is made in the chunk buffer.
 // Thread-safety: a loader calls it from its event loop alone; the two that are made here may be called from any thread,
 //   as serving does (serving/collecting_executor.h). Ownership: a work, as above, and what it keeps by shared_ptr; works
 //   that are not done when the executor is destroyed are dropped, after its threads have ended.
@@ -116,10 +116,11 @@ class Executor {
 
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
-// Throws Error(runtime) where no GPU has the memory for a batch. `on_notice` hears, from any thread, of a GPU that
-// failed, or is left out from the beginning, and once of each reason for which images are not left to its library
-// though options.library wishes it. `cpu_fraction`: of the images, which threads make though a GPU would take
-// them. Splits of two pipelines say it themselves; by speed, it is of those that are for GPUs.
+// Throws Error(runtime) where no GPU has the memory for a batch. `on_notice` is called, from any thread, for a GPU that
+// failed or is left out from the beginning, and once for each reason why images are not left to a GPU's library though
+// options.library asks for it. `cpu_fraction`: the share of the images that threads make although a GPU would take
+// them. Splits with two pipelines say it themselves; where it goes by speed, it is a share of the images that are for
+// GPUs.
 std::unique_ptr<Executor> make_gpu_executor(int threads, const std::vector<int>& cpus,
                                             std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
                                             std::function<void(const std::string&)> on_notice,

@@ -221,7 +221,7 @@ class GpuFeeder final : public PoolOffload {
     const bool may_export = in_flight->gpu < 64 && (item.work->exported_gpus >> in_flight->gpu & 1) != 0;
     if (may_export && !std::exchange(notes.range_asked, true))
       take_buffer_range(*item.work, notes, in_flight->gpu, bytes);
-    // Hashes are of all of a sample's fields.
+    // A hash covers all fields of a sample, so a GPU hashes only where image and label are all there are.
     const bool digests = notes.shared && notes.shared->gpu == in_flight->gpu && item.work->split->fields().size() == 2;
     if (!in_flight->batch.begin(most, pipeline.out_width(), pipeline.out_height(), nullptr, digests)) {
       in_flight_->give_back(*in_flight);
@@ -247,7 +247,7 @@ class GpuFeeder final : public PoolOffload {
                                                               : nullptr;
   }
 
-  // As the receiver makes it of what arrives.
+  // What is hashed besides the image: the same record that the receiver makes of a chunk that arrives.
   static std::vector<std::byte> hashed_record(const PooledWork& item, size_t sample) {
     const ChunkWork& work = *item.work;
     int64_t label = 0;

@@ -39,9 +39,9 @@ class GpuLinks {
  public:
   explicit GpuLinks(const Executor& executor) : executor_(executor) {}
 
-  // Another one of the same reader goes.
+  // Closes the link that this reader had before, if any.
   std::string open(const GpuReader& reader, const std::string& identity);
-  // Nothing: it lives, joined or not yet.
+  // Why the link ended; nothing while it lives, whether it has joined or not.
   std::optional<std::string> ended(const GpuReader& reader) const;
   void send(const GpuReader& reader, const std::vector<MemoryRange>& runs);
   void close(const GpuReader& reader) { links_.erase(reader); }

@@ -1,12 +1,13 @@
-// How many leases more than its depth a loader wants, because what it says and what it is told lie on their way for a
-// while: the way's length in work.
+// How many leases a loader wants beyond its depth, because messages take a while each way: as many as its threads work
+// off during a round trip.
 //
-//   LeasesInTransit way(round_trip_ns, threads, most);
-//   way.made(work.busy_ns);          // after each chunk: how long one thread would take for it
-//   send(LeasesAhead{way.leases()});
+//   LeasesInTransit in_transit(round_trip_ns, threads, most);
+//   in_transit.made(work.busy_ns);          // after each chunk: how long one thread would take for it
+//   send(LeasesAhead{in_transit.leases()});
 //
-// Chunks of large photos last longer than any way, and thumbnails a fraction of it; so what chunks take is learned. The
-// number grows as soon as it is too small and shrinks when half of it would do: every change is a message.
+// A chunk of large photos takes longer than any round trip, one of thumbnails a fraction of it; so what chunks take is
+// learned. The number grows as soon as it is too small and shrinks only when half of it would do, because every change
+// is a message.
 // Pure. Not thread-safe.
 #pragma once
 

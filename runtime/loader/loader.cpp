@@ -36,7 +36,7 @@ class Loader::Impl {
         clock_(options.seams.clock != nullptr ? *options.seams.clock : real_clock_),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
-        // A result and the lease that answers it, both at the wrong end of the sleeps: twice as long as on average.
+        // The longest round trip of a result and the lease that answers it: each waits twice as long as on average.
         leases_in_transit_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads,
                            options.chunk_buffers),
         ahead_(
@@ -147,7 +147,7 @@ class Loader::Impl {
       try {
         auto executor = make_gpu_executor(options_.threads, options_.cpus, open_gpus(options_.gpus),
                                           options_.in_flight_batches, options_.on_notice, options_.cpu_fraction);
-        // Not those that were wished for: a node may have fewer GPUs, and a GPU less memory.
+        // What there is, not what was asked for: a node may have fewer GPUs, and a GPU less memory.
         const ExecutorFigures figures = executor->figures();
         for (const GpuFigures& gpu : figures.gpus) in_flight_ += gpu.failure.empty() ? gpu.in_flight_batches : 0;
         gpus_ = figures.gpus.size();
@@ -401,8 +401,8 @@ class Loader::Impl {
     header.buffer_range = exporter_.export_range(*work);
     sent_bytes_ += static_cast<int64_t>(bytes);
     leases_in_transit_.made(work->busy_ns);
-    // Said before the chunk goes: where coordinator and receiver are one process, it would hear of the arrival first, and
-    // learn neither how long leases take nor how long their way is.
+    // ChunkDone goes before the chunk: where coordinator and receiver are one process, the coordinator would otherwise
+    // see the arrival first, and learn neither how long leases take nor how long chunks travel.
     const Nanoseconds held_ns = work->leased_ns < 0 ? -1 : clock_.now() - work->leased_ns;
     send(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels, held_ns});
     endpoint_->send_chunk(work->lease.receiver, encode_envelope(header, work->records), work->chunk_buffer, bytes);

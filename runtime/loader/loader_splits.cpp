@@ -33,7 +33,7 @@ size_t chunk_buffer_bytes(const SplitContext& context, int32_t samples) {
   return (chunk_layout(context.fields(), samples).total_bytes + page - 1) / page * page;
 }
 
-// `others`: what else would do.
+// What to do where memory is short. `others`: what would help besides.
 std::string memory_remedy(const FieldTable& fields, const std::string& others) {
   size_t all = 0;
   size_t varying = 0;
@@ -465,7 +465,7 @@ void LoaderSplits::take_memory(Split& split) {
   });
 }
 
-// Of the memory that was taken.
+// Makes the split's arena of the memory that was taken for it, and registers it with the endpoint.
 void LoaderSplits::make_arena(Split& split) {
   try {
     split.arena->memory = split.memory.get();

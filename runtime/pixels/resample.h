@@ -102,8 +102,8 @@ class Resampler {
   void run_planar(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,
                   bool flip_horizontal, bool flip_vertical, uint8_t* out_chw);
 
-  // run() and run_planar() for who has the rows one by one: the sink wants those of source_window(...), after which
-  // comes finish(). Only where takes_rows(). No other call comes between.
+  // run() and run_planar() for rows that come one by one: the sink takes those of source_window(...), and then finish()
+  // is called, with no other call in between. Only where takes_rows().
   RowSink& begin(const ResampleGeometry& geometry, const Box& window, PixelBuffer& out);
   RowSink& begin_planar(const ResampleGeometry& geometry, const Box& window, bool flip_horizontal, bool flip_vertical,
                         uint8_t* out_chw);

@@ -26,8 +26,8 @@ std::vector<pid_t> descendants(pid_t root);
 int signal_descendants(pid_t root, int signal);
 
 // SIGKILL to every descendant of this process, reaping them, again and again until none is left or `limit_s` is over
-// (a process stuck in the kernel cannot be killed by anyone). True when none is left, not
-// even a zombie. `reaped` hears of each child of ours that ended, with its status.
+// (a process stuck in the kernel cannot be killed by anyone). True when none is left, not even a zombie. `reaped` is
+// called for each child of ours that ended, with its status.
 bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped = {});
 
 // Whether a process that we may look at, zombies aside, has `text` on its command line or in its environment.

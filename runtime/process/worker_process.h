@@ -5,17 +5,17 @@
 //   ... worker.socket(), worker.output() ...            // both non-blocking, for poll()
 //   std::string how = worker.end(0.5);                  // "was killed by SIGSEGV"; afterwards nothing of it is left
 //
-// start(): the child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in
-// between. It gets two arguments more, the numbers of two descriptors: its end of the socket, and a lifeline (the read
-//   end of a pipe that nobody writes to) that hangs up when this process is gone, however it went. Workers arm it with
-//   O_ASYNC and SIGKILL, so the kernel ends them even in the middle of a call that never returns. (PR_SET_PDEATHSIG
-//   would not do: it is tied to the thread that made the child, and executors' threads come and go.)
-// The child is the leader of a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its
-// children.
-//   No signal is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().
-// forked() is for a worker that a child of this process forks on request (datasets/python_fork_server.h): it is given the same, and
-//   a pipe on which that child says how the worker ended, because this process cannot wait for a grandchild. Its signals are what
-//   that child has made of them.
+// start(): the child is started by posix_spawn, which is safe in a process with threads and MPI, because none of our
+//   code runs in between. It gets two more arguments, the numbers of two descriptors: its end of the socket, and a
+//   lifeline (the read end of a pipe that nobody writes to) that hangs up when this process is gone, however it ended.
+//   Workers arm it with O_ASYNC and SIGKILL, so that the kernel ends them even in the middle of a call that never
+//   returns. (PR_SET_PDEATHSIG would not do: it is tied to the thread that made the child, and executors' threads come
+//   and go.)
+// The child leads a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its children. No signal
+//   is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().
+// forked() is for a worker that a child of this process forks on request (datasets/python_fork_server.h). It is given
+//   the same, and a pipe on which that child reports how the worker ended, because this process cannot wait for a
+//   grandchild. Its signals are as that child has them.
 // Thread-safety: one thread at a time. Ownership: owns the child; destroying it ends it.
 // Failure: start() throws Error(runtime) naming the program.
 #pragma once

@@ -284,7 +284,7 @@ struct LoaderLeaving {
 struct GivenUp {
   int32_t incarnation = 0;
 };
-// To C, from who sees a rank's process end (a rank of the same node); any number of times.
+// To C, from a rank of the same node that saw the rank's process end; any number of times.
 struct RankDied {
   PeerId rank = 0;
   std::string reason;

@@ -132,7 +132,7 @@ std::vector<int64_t> rows_of(const ReceiverSplit& split, const ChunkExpectation&
   return rows;
 }
 
-// Neighbours together.
+// Notes which of the chunk's images are on a GPU; neighbouring rows become one entry.
 void add_images_on_gpu(const std::vector<SampleRecord>& records, const std::vector<int64_t>& rows,
                        const ChunkHeader& header, int32_t exported, BatchBuffer& batch_buffer) {
   const uint64_t each = header.buffer_range->bytes / static_cast<uint64_t>(header.samples);
@@ -160,7 +160,7 @@ void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t sample
   batch_buffer.state = BatchBuffer::State::filling;
   batch_buffer.step = step;
   batch_buffer.samples = batch_buffer.samples_missing = samples;
-  // Of samples that lie on different disks each may be a chunk of its own.
+  // Where samples lie on different disks, each may be a chunk of its own.
   const int64_t most_chunks = by_holder ? samples : (samples + chunk_samples - 1) / chunk_samples;
   batch_buffer.chunk_taken.assign(static_cast<size_t>(most_chunks), false);
   batch_buffer.row_taken.assign(by_holder ? static_cast<size_t>(samples) : 0, false);

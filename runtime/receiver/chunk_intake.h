@@ -43,7 +43,7 @@ void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t sample
 // False for a chunk that the batch buffer has already.
 bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept;
 
-// Of each sample, over everything that the hashes of the stream cover (base/hash.h).
+// A hash for each sample, over everything that the hashes of the stream cover (base/hash.h).
 using ChunkHashes = std::vector<Sum128>;
 
 ChunkHashes take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,

@@ -10,7 +10,8 @@
 namespace penstock {
 namespace {
 
-// Of one client, before the next has its turn: one that talks without a pause keeps nobody waiting.
+// Messages that are taken from one client before it is the next one's turn, so that one that talks without a pause
+// keeps nobody waiting.
 constexpr int kMostAtOnce = 256;
 
 short ready(int fd, short events) {

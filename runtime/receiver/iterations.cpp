@@ -294,7 +294,8 @@ void Iterations::answer(Iteration& iteration, const ClientMessage& message) {
   messenger_.to_client(iteration.connection, message);
 }
 
-// Nothing is reserved for the step that the client waits for: is it because the program lets go of nothing?
+// Called where nothing is reserved for the step that the client waits for. Warns once, if the program holds all
+// batches.
 void Iterations::warn_if_held(Iteration& iteration, const ReceiverSplit& split, const BatchBufferPool& pool) {
   if (iteration.warned || pool.count(BatchBuffer::State::held) != std::ssize(pool.batch_buffers)) return;
   iteration.warned = true;
@@ -338,9 +339,9 @@ std::string Iterations::over_budget(Iteration& iteration, const ReceiverSplit& s
          "' are unusable in epoch " + std::to_string(iteration.epoch) + "; the last: " + last;
 }
 
-// A program may take an epoch several times (an evaluation after each of training): the same batches, whose lines would
-// stand in the manifest as often. Where it gives the order itself, each iteration is another. A batch that cannot be
-// dumped is not delivered, and not counted.
+// A program may go through one epoch several times (a validation set after each epoch of training). Its batches are the
+// same each time and are dumped once, so that the manifest has their lines once. Where the program gives the order,
+// each iteration is different. A batch that cannot be dumped is neither delivered nor counted.
 std::optional<ClientFailed> Iterations::dump(const Iteration& iteration, const ReceiverSplit& split,
                                              BatchBufferPool& pool, int32_t index) {
   if (!dumps(options_)) return std::nullopt;

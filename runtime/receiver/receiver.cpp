@@ -94,7 +94,8 @@ class Receiver::Impl final : private ReceiverMessenger {
         clients_.hang_up();
         throw;
       }
-      // Before hanging up: what the program says of that would come before the cause.
+      // The cause is sent before clients are hung up on: otherwise what the program says of the hang-up would come
+      // first.
       try {
         fail_job(error);
       } catch (...) {
@@ -109,7 +110,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     clients_.hang_up();  // nobody answers any more: a client must see that at once, not wait for its timeout
   }
 
-  // What the owner is told, and how it went.
+  // What the Receiver's owner has set by watch(), every() and on_notice(), and how the job ended.
   std::map<int, std::function<void()>> watched_;
   std::function<void(const ReceiverFigures&)> progress_;
   Nanoseconds progress_every_ = 0;
@@ -211,8 +212,8 @@ class Receiver::Impl final : private ReceiverMessenger {
     }
   }
 
-  // What a loader says that cannot be understood costs that loader, until it joins again; what a trainer's rank says
-  // costs the job.
+  // A message that cannot be understood costs its sender if that is a loader, until it joins again; one of a trainer's
+  // rank ends the job.
   void damaged(PeerId peer, const Error& error) {
     if (!is_loader(peer)) throw error;
     to_coordinator(LoaderDamaged{peer, error.message()});
@@ -241,7 +242,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                      exports_.links_lost(m.loader);
                      iterations_.loader_lost(m.loader);
                      if (m.left) {
-                       // Its Goodbye may still be on its way, and would vanish; when its process has ended we hear.
+                       // Not abandoned: a Goodbye to it may still be on its way. When its process ends, we are told.
                        heartbeats_.dead(m.loader);
                      } else if (m.dead) {
                        endpoint_->abandon(m.loader);

@@ -1,5 +1,5 @@
-// What a receiver is told when it is made, by a rank of `penstock run` or `serve` (launch/trainer.cpp) or by an
-// embedded world; its parts read theirs from it.
+// The options of a receiver, from which its parts read theirs. They come from a rank of `penstock run` or `serve`
+// (launch/trainer.cpp), a rank that joined a job (ranks/joined_rank.cpp), or an embedded world.
 //
 //   ReceiverOptions options = receiver_options(job);  // embedded.h: what the job file says
 //   options.self = rank; …                        // where it stands, which only the caller knows

@@ -4,10 +4,10 @@
 //   write_batch("out", batch);
 //
 // Files, for trainer t and step s: t0_s3_images.npy ([n, 3, h, w]: as the trainer gets them, or the uint8 pixels before
-//   finishing), t0_s3_field_NAME.npy (a slash being %2F) for every field
-//   besides image and label (of a bytes or text field: all values, one after another, uint8, and
-//   t0_s3_ends_NAME.npy, int64 [n], where each ends), t0_s3_labels.npy (int64), t0_s3_indices.npy (int64),
-//   t0_s3_valid.npy (bool), and one line a sample added to manifest.jsonl:
+//   finishing), t0_s3_field_NAME.npy (a slash being %2F) for every field besides image and label (for a bytes or text
+//   field: all values, one after another, uint8, and t0_s3_ends_NAME.npy, int64 [n], where each one ends),
+//   t0_s3_labels.npy (int64), t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and a line for each sample, which is
+//   added to manifest.jsonl:
 //     trainer, step, row_index, index, path, label, width, height  (width and height of the source image)
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
 //     flip    [horizontal, vertical]

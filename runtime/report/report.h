@@ -11,8 +11,8 @@
 //   images_per_s is the trainers' sum.
 //   The rank of the coordinator says what the balancer has learned (coordinator/balance_report.h).
 // report_text: splits, ranks, leases, what chunks cost, which loaders are slow, what went over each link between nodes,
-//   how reads ran ahead where they had to (and where io_uring was refused, why), what was
-//   learned of the photos, the sentence.
+//   how reads ran ahead where they had to (and why io_uring was refused, where it was), what was learned of the photos,
+//   the sentence.
 // Failure: Error(runtime) for a text that is no report.
 #pragma once
 

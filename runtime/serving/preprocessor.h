@@ -19,15 +19,15 @@
 // Thread-safety: everything may be called from any number of threads at once, but one PendingImages from one.
 // Ownership: an ImageBatch owns its memory by reference count, also after the Preprocessor is gone; it may be written
 //   to. The encoded bytes are the caller's, and must stay until run() or wait() returned, or the PendingImages is gone.
-// GPUs: where loader.executor has any, they make the images that they can, same bytes; the threads read and do the
-//   rest. Of a GPU that fails the threads make what it had.
-// Of the job's machinery it obeys loader.threads, the loader.* keys for GPUs, python.* and trainer.timeout_s: no other key
-//   has a meaning without ranks and a dataset.
+// GPUs: where loader.executor has any, they make the images that they can, with the same bytes; the threads read and do
+//   the rest. When a GPU fails, the threads make what it had.
+// Keys: of those that change nothing in a batch, it obeys loader.threads, the loader.* keys for GPUs, python.* and
+//   trainer.timeout_s. No other one has a meaning without ranks and a dataset.
 // fork(): a child of fork() must make its own; calls on the parent's are refused there.
 // Failure: Error(config | usage) from the constructor, as for a DataLoader; Error(runtime) where loader.executor is
-//   `gpu` and there is none. Error(usage): draws without an index. One
-//   image that cannot be used: Error(dataset) from run(bytes), a reason in the batch otherwise. Error(runtime): memory,
-//   or images that are not ready within trainer.timeout_s.
+//   `gpu` and there is none. Error(usage) for a pipeline that draws, without an index. An image that cannot be used is
+//   Error(dataset) from run(bytes), and otherwise a reason in the batch. Error(runtime) where there is no memory, or
+//   images are not ready within trainer.timeout_s.
 #pragma once
 
 #include <cstddef>

@@ -69,7 +69,7 @@ struct Scratch {
 };
 
 // What a pipeline works on: an encoded file, or (where `pixels.data` is given) an image that is decoded already, with
-// PixelBuffer::padding readable bytes behind it.
+// PixelBuffer::kPadding readable bytes behind it.
 struct ImageInput {
   EncodedView bytes;
   PixelView pixels;

@@ -79,7 +79,7 @@ class Resize final : public GeometricTransform {
   Filter filter_;
 };
 
-// Of the three below a sample's size is drawn, so something behind them has to fix it.
+// The three transforms below draw a sample's size, so something behind them has to fix it.
 class SizeDrawn : public GeometricTransform {
  public:
   explicit SizeDrawn(const ParamMap& params) : filter_(filter_param(params, "interpolation")) {}

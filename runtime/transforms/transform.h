@@ -22,7 +22,7 @@
 // ViewsTransform (FiveCrop) cuts several images of one; nothing but finishing after it. PythonFunction is code of the
 //   user's that gets the whole image at its place and keeps its size.
 // FinishingTransform (ToDtype) is a part of the finishing pass, and stands at the pipeline's end. BatchTransform
-//   (MixUp) changes a whole finished batch, and stands behind that. ExifTranspose is a wish of how files are read, and
+//   (MixUp) changes a whole finished batch, and stands behind that. ExifTranspose says how files are to be read, and
 //   stands first.
 // The draws are made from the header alone, before anything is decoded. `draw` must take its values from the stream
 //   only; it returns integers, whose meaning each transform documents at its class.

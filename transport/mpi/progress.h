@@ -1,8 +1,8 @@
 // The one thread that speaks MPI: takes orders from a queue, moves bytes, hands arrivals over.
 //
 // Messages are two-sided and non-blocking. Tags: 1 control; 2 a chunk's envelope, preceded by its payload size (u64) and
-// the CRC-32C of that (u32); 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages of one tag between two
-// ranks in order, so the receives posted for one envelope after the other meet the right pieces.
+// the CRC-32C of that (u32); 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages
+// of one tag between two ranks in order, so receives that are posted envelope by envelope match the right pieces.
 //
 // Receiving never touches a batch buffer: pieces land in a staging buffer that the thread owns until the event loop
 //   releases it.

@@ -9,8 +9,8 @@
 // Status: as with entropy.h and an index: every run of MCUs that is read to its end, and the last one always is, must
 //   end at just the bit and the DC predictions that the next restart point names, so an index of another file is found
 //   out. The last run of MCUs of a scan must end right before a marker.
-// Failure: begin() is false where lanes are no use: restart markers, a file above 256 MB,
-//   points far apart. read_row() is false for "not supported", as in entropy.h.
+// Failure: begin() is false where lanes are of no use: restart markers, a file above 256 MB, restart points that are
+//   far apart. read_row() is false for "not supported", as in entropy.h.
 // Memory: about `kBandBytes` of coefficients, more only where the runs of MCUs of one row have more; and the bytes of
 //   its runs of MCUs. An index is untrusted: what it asks for is bounded by the file's size and `kMostScratchBytes`.
 // Thread-safety: one per thread.

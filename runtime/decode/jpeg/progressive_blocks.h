@@ -8,8 +8,8 @@
 // Semantics: jdphuff.c of libjpeg-turbo 2.1.5 for data of which it says nothing; what it takes quietly though it makes
 //   no sense (runs that lead out of the band, values beyond 16 bits) is "not supported" as well.
 // Failure: false: not supported. The stream's state is useless then.
-// Safety: a stream has ProgressiveScans::padding readable bytes behind its end. Whoever passes the end is stopped at
-//   the next block at the latest where that makes 8 bytes; callers look at left() for the rest.
+// Safety: a stream has ProgressiveScans::kPadding readable bytes behind its end. Decoding that is 8 bytes beyond the
+//   end stops at the next block at the latest; for less than that, callers check left().
 // Thread-safety: pure functions of their arguments.
 #pragma once
 

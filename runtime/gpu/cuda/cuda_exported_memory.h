@@ -4,10 +4,10 @@
 //   // in another process
 //   std::unique_ptr<ExportedMemory> theirs = open_cuda_exported_memory(info, hanging, std::move(fd), bytes);
 //
-// Not cudaIpcGetMemHandle: of that nobody says what becomes of memory whose owner has died while others have it open.
-//   Of cuMemCreate the driver's manual does: it is freed when the last mapping and the last handle, descriptors
-//   included, are gone. And a descriptor is for whom it is given to; the other kind's handle opens for who knows its
-//   bytes.
+// Why not cudaIpcGetMemHandle: nothing says what becomes of such memory when its owner dies while others have it open.
+//   For cuMemCreate the driver's manual does: memory is freed when the last mapping and the last handle, descriptors
+//   included, are gone. Besides, a descriptor is only for the process that it is given to; an IPC handle opens for
+//   anyone who knows its bytes.
 // The functions are the driver's, asked of the runtime by name: nothing links the driver's library.
 // Failure: GpuError(out_of_memory); Error(runtime) where driver or GPU do not share memory so, or the GPU that opens it
 //   does not reach the one that it lies on.

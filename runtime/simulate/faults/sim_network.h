@@ -50,8 +50,8 @@ class SimNetwork {
 
   // What is sent from one to the other arrives after `until` at the earliest.
   void cut(PeerId from, PeerId to, Nanoseconds until);
-  // Of what it sends next, so many messages and so many chunks arrive with a bit flipped: in the envelope or, where
-  // chunks are copied, in the payload.
+  // So many of the next messages and chunks that it sends arrive with a bit flipped: in the envelope or, where chunks
+  // are copied, in the payload.
   void damage(PeerId from, int messages, int chunks);
   struct Death {
     std::optional<Nanoseconds> seen_after_ns;  // by the others' transports; nothing: never, as where a host is cut off

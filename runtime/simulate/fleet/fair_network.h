@@ -44,7 +44,7 @@ class FairNetwork {
 
   size_t flows() const noexcept { return by_finish_.size(); }
   double carried_bytes(int link) const { return links_[static_cast<size_t>(link)].carried; }
-  // Of the flow that was begun with this id, in bytes a second; for tests. 0: there is none.
+  // The rate of the flow that was begun with this id, in bytes a second; for tests. 0: there is no such flow.
   double rate_of(uint64_t id) const;
 
  private:

@@ -54,7 +54,7 @@ class FleetLinks {
   void chunk(const Way& way, int64_t bytes, uint32_t lease);
 
   int64_t bytes_between_nodes() const noexcept { return bytes_; }
-  // Of the busiest NIC or uplink, over all of that time; 0 where nothing limits.
+  // The share of its capacity that the busiest NIC or uplink used during `took_ns`; 0 where nothing limits.
   double busiest(Nanoseconds took_ns) const;
 
  private:

@@ -1,7 +1,7 @@
-// What the models of a simulated fleet share: the loop, the ways, the leases under way, and each other.
+// What the models of a simulated fleet share: the event loop, the links, the leases in progress, and each other.
 //
-// A lease is known by its place in `leases`, until nobody speaks of it any more: the loader holds it until its chunk buffer
-//   is back, the word of its result until the coordinator has it, and the chunk until it is accepted or dropped.
+// A lease is known by its place in `leases` until nothing refers to it any more: its loader does until its chunk buffer
+//   is back, the message with its result until the coordinator has it, and the chunk until it is accepted or dropped.
 // Thread-safety: none. Ownership: of all models; FleetWorld has it.
 #pragma once
 

@@ -12,7 +12,7 @@ namespace penstock {
 namespace {
 
 constexpr double kSlowest = 1000;  // bytes a second, of anything that is there
-// Of a packet of 1,514 bytes on the wire TCP's headers and IP's leave 1,448.
+// A packet of 1,514 bytes on the wire carries 1,448 bytes behind the headers of IP and TCP.
 constexpr double kBytesOfGbit = 1e9 / 8 * 1448 / 1514;
 
 [[noreturn]] void impossible(const std::string& why, const std::string& remedy) {

@@ -25,13 +25,14 @@ struct PlanInput {
   std::string split;
   Cluster cluster;
   Profile profile;
-  // Of the data set: each one's encoded size, where its index is at hand; else how many there are, 0 meaning as many as
-  // where the profile comes from.
+  // The encoded size of each sample of the data set, where its index is at hand. Otherwise `samples` says how many
+  // there are; 0: as many as where the profile comes from.
   std::shared_ptr<const std::vector<int64_t>> sizes = {};
   int64_t samples = 0;
   int64_t epochs = 1;
   int64_t steps = 0;  // of each epoch, at most; 0: all
-  // Of the first epoch, that count for nothing; -1: none where a job is simulated, a tenth where a fleet is planned.
+  // Steps of the first epoch that count for nothing; -1: none where a job is simulated, a tenth where a fleet is
+  // planned.
   int64_t warmup_steps = -1;
   bool barrier = true;
 };

@@ -3,11 +3,11 @@
 //   const FleetPlan plan = find_plan(input, {.images_per_s = 12000});
 //   plan.sentence;   plan.cheapest->price_per_hour;   plan.looked_at;   // all that was simulated, for plots
 //
-// What may vary: loader ranks on the machines that train (up to what their cores have room for), and how many machines of
-//   each kind that only loads (up to its count). Three families are searched, each along one number, by bisection, as
-//   more loaders are never slower by more than noise: loaders beside the trainers; machines of one kind instead; and both,
-//   where neither is enough. Machines of two kinds are not added
-//   together. Machines that train are given, so only what is added costs.
+// What may vary: the number of loader ranks on the machines that train (as far as their cores have room), and the
+//   number of machines of each kind that only loads (up to its count). Three families are searched, each along one
+//   number by bisection, because more loaders are never slower by more than noise: loaders beside the trainers;
+//   machines of one kind instead; and both, where neither is enough. Machines of two kinds are not combined. The
+//   machines that train are given, so only what is added costs.
 // A job that runs for hours is meant: 150 steps are simulated, where the input says no number, of which the first tenth
 //   counts for nothing, as there everybody waits for the first batches.
 // Target: images a second of all trainers; or, where none is given, what the programs do when data is always there, less

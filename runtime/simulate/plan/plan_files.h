@@ -27,7 +27,7 @@ struct PlanFiles {
 PlanInput read_plan_files(const PlanFiles& files);
 
 bool of_cluster(const std::string& override_text);
-// Of a split's transforms: a profile of others says nothing of this one.
+// A hash of a split's transforms: a profile that was measured with other transforms says nothing about this split.
 std::string pipeline_hash(const Job& job, const std::string& split);
 // What is amiss with a profile that is not quite this job's; empty: nothing.
 std::string profile_doubt(const PlanInput& input);

@@ -74,8 +74,8 @@ void add(Histogram& sum, const Json& report, const char* key) {
   if (const auto one = histogram_from(report[key])) sum.add(*one);
 }
 
-// Of the line that is nearest to all samples (least squares). Not steeper than one that explains all of the times' mean,
-// or of their spread.
+// The slope of the line that is nearest to all samples (least squares), but no steeper than a line that explains all of
+// the times' mean, or all of their spread.
 double slope(const Profile& profile, double ns_bytes) {
   const Histogram& ns = profile.sample_ns;
   const Histogram& bytes = profile.sample_bytes;

@@ -22,7 +22,7 @@ struct Measured {
   std::vector<double> stalled;
 };
 
-// Of a whole report: the split that it has, or the one of the prediction.
+// The figures in a report: its own, or in a job's report those of `split`, or of the first split where none is named.
 const Json* figures_of(const Json& report, const std::string& split) {
   if (report.contains("images_per_s")) return &report;
   const auto splits = report.find("splits");

@@ -1,6 +1,6 @@
 // Predictions against what was measured: errors of each point, and whether they keep their bounds.
 //
-//   const Validation v = validate(read_json_lines(predictions), read_json_lines(reports));
+//   const Validation v = validate(json_lines(predictions, "predictions.jsonl"), json_lines(reports, "reports.jsonl"));
 //   v.mean_error, v.worst_error, v.wrong_order;  broken_limits(v, limits)
 //
 // A prediction is what `penstock simulate --json` prints, a report what `penstock run --json` prints, or an object with
@@ -60,7 +60,8 @@ Validation validate(const std::vector<nlohmann::json>& predictions, const std::v
 // What is not kept, a sentence each; empty: everything is.
 std::vector<std::string> broken_limits(const Validation& validation, const ValidationLimits& limits);
 
-// Of a file that holds one JSON object, or one in each line. Error(usage) naming the line.
+// Reads the text of a file, called `name`, that holds one JSON object, or one in each line. Error(usage) names the
+// line.
 std::vector<nlohmann::json> json_lines(const std::string& text, const std::string& name);
 
 }  // namespace penstock
