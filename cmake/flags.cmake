@@ -24,7 +24,8 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off -fno-mat
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  add_compile_options(-Wthread-safety -Wno-missing-field-initializers)
+  # Who touches a guarded member without its lock is an error in every build.
+  add_compile_options(-Wthread-safety -Werror=thread-safety -Wno-missing-field-initializers)
 else()
   # gcc 12 sees uninitialised strings in moved-from variants, and overlaps and overruns in string concatenations, that are none.
   add_compile_options(-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)

@@ -14,10 +14,12 @@ set(PENSTOCK_STANDARD_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <
 set(nothing ${PROJECT_BINARY_DIR}/nothing.cpp)
 file(CONFIGURE OUTPUT ${nothing} CONTENT "")
 
-# With it ccache sees which precompiled header a file was compiled with.
+# With it ccache sees which precompiled header a file was compiled with; clang's would else hold when its headers were
+# written, and be refused in the next clone's build.
 function(penstock_trust_precompiled target)
   if(PENSTOCK_CCACHE)
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>
+      "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
   endif()
 endfunction()
 

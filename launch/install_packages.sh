@@ -7,7 +7,7 @@
 set -euo pipefail
 
 # zlib, zstd: compressed shards (.tar.gz, .mds.zstd, .gz).
-packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev libyaml-cpp-dev nlohmann-json3-dev
+packages=(clang g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libhwy-dev libspng-dev libjpeg62-turbo-dev libxxhash-dev zlib1g-dev libzstd-dev librandom123-dev libhwloc-dev
   # Formats that a build can leave out: the libraries that Pillow itself reads WebP and TIFF with.
   libwebp-dev libtiff-dev
@@ -19,7 +19,7 @@ if [[ "${1:-}" == --tests ]]; then
   # libsimgrid: what the planner's network is compared with. iproute2: the tests over several nodes make them of network namespaces. shellcheck and PyYAML read what
   # `penstock launch --slurm` and `--k8s` write.
   packages+=(doctest-dev libsimgrid-dev iproute2 shellcheck python3 python3-yaml python3-dev python3-venv python3-numpy python3-pil python3-torch
-    python3-torchvision python3-xxhash python3-mpi4py clang clang-format)
+    python3-torchvision python3-xxhash python3-mpi4py clang-format)
 elif [[ "${1:-}" == --wheel ]]; then
   packages+=(dpkg-dev python3-dev python3-venv)
 fi
