@@ -185,7 +185,7 @@ void print_decode(const nlohmann::ordered_json& result) {
 int bench_decode(const DecodeRequest& request) {
   const Job job = job_of(request);
   LoaderOptions options = loader_options(job);
-  options.in_flight_batches.shared_bytes = 0;  // nobody reads
+  options.in_flight_batches.exported_bytes = 0;  // nobody reads
   const auto context =
       SplitContext::open(resolve_split(job, request.split), posix_file_system(), {job.python}, options.sources);
   std::string no_gpu;

@@ -100,7 +100,7 @@ LentBatch ClientSession::lent(const ClientBatch& info) {
       send(ClientRelease{info.pool, info.batch_buffer});
       throw lost_with_its_loader();
     }
-    const SharedGpuMemory& memory = *exported->second;
+    const ExportedGpuMemory& memory = *exported->second;
     if (buffer_range.first < 0 || buffer_range.samples < 0 ||
         buffer_range.first > info.samples - buffer_range.samples ||
         !lies_within({buffer_range.at, buffer_range.bytes}, memory.bytes)) {
@@ -299,7 +299,8 @@ void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
 // ---- memory of loaders' GPUs -------------------------------------------------------------------------------------
 bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) {
   if (const auto* exported = std::get_if<ClientExport>(&message)) {
-    const auto memory = std::make_shared<SharedGpuMemory>(exported->exported, exported->bytes, fd ? fd.release() : -1);
+    const auto memory =
+        std::make_shared<ExportedGpuMemory>(exported->exported, exported->bytes, fd ? fd.release() : -1);
     memory->linked = exported->linked;
     offers_.push_back(memory);
     exports_[exported->exported] = memory;
@@ -309,7 +310,7 @@ bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) 
     const auto known = exports_.find(opened->exported);
     if (known == exports_.end()) return true;
     // Another one: what the program has was shown as it was.
-    const auto memory = std::make_shared<SharedGpuMemory>(opened->exported, known->second->bytes, -1);
+    const auto memory = std::make_shared<ExportedGpuMemory>(opened->exported, known->second->bytes, -1);
     memory->linked = true;
     memory->link_id = opened->id;
     memory->problem = opened->problem;
@@ -328,13 +329,13 @@ bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) 
   return false;
 }
 
-std::vector<std::shared_ptr<const SharedGpuMemory>> ClientSession::take_offers() {
+std::vector<std::shared_ptr<const ExportedGpuMemory>> ClientSession::take_offers() {
   check_owner();
   MutexLock lock(mutex_);
   return std::exchange(offers_, {});
 }
 
-void ClientSession::use(const SharedGpuMemory& memory) {
+void ClientSession::use(const ExportedGpuMemory& memory) {
   check_owner();
   MutexLock lock(mutex_);
   send(ClientExportUsed{memory.number, true});
@@ -346,13 +347,13 @@ void ClientSession::use_none() {
   for (const auto& [number, memory] : exports_) send(ClientExportUsed{number, false});
 }
 
-void ClientSession::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
+void ClientSession::ask_for_link(const ExportedGpuMemory& memory, const std::string& identity) {
   check_owner();
   MutexLock lock(mutex_);
   send(ClientLinkAsked{memory.number, identity});
 }
 
-void ClientSession::ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs) {
+void ClientSession::ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs) {
   check_owner();
   if (memory.gone.load(std::memory_order_relaxed)) {
     throw lost_with_its_loader();

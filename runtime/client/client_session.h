@@ -55,9 +55,9 @@ struct PoolMapping {
   size_t batch_buffer_bytes = 0;
 };
 
-// Images of a batch in memory that a loader's GPU shares.
+// Images of a batch in memory that a loader's GPU exports.
 struct LentBufferRange {
-  std::shared_ptr<const SharedGpuMemory> memory;
+  std::shared_ptr<const ExportedGpuMemory> memory;
   ClientBufferRange place;
 };
 
@@ -97,13 +97,13 @@ class ClientSession {
   void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
   std::string stats();
 
-  // Where the split was opened with gpu_images: memory that loaders' GPUs share, each once, as it comes; that the
+  // Where the split was opened with gpu_images: memory that loaders' GPUs export, each once, as it comes; that the
   // program has it open, and that it reads none any more.
-  std::vector<std::shared_ptr<const SharedGpuMemory>> take_offers();
-  void use(const SharedGpuMemory& memory);
+  std::vector<std::shared_ptr<const ExportedGpuMemory>> take_offers();
+  void use(const ExportedGpuMemory& memory);
   void use_none();
-  void ask_for_link(const SharedGpuMemory& memory, const std::string& identity);
-  void ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs);
+  void ask_for_link(const ExportedGpuMemory& memory, const std::string& identity);
+  void ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs);
 
   // To the program: on_warning now, and take_warnings() at any time.
   void warn(const std::string& text);
@@ -149,8 +149,8 @@ class ClientSession {
   PacketSocket socket_ PENSTOCK_GUARDED_BY(mutex_);
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
-  std::map<int32_t, std::shared_ptr<const SharedGpuMemory>> exports_ PENSTOCK_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const SharedGpuMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
+  std::map<int32_t, std::shared_ptr<const ExportedGpuMemory>> exports_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const ExportedGpuMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
   IterationAnswers answers_ PENSTOCK_GUARDED_BY(mutex_);
   QuestionQueue questions_ PENSTOCK_GUARDED_BY(mutex_);
   Outbox outbox_;

@@ -131,7 +131,7 @@ std::shared_ptr<DataLoaderImpl> make_impl(const JobMaker& read, const std::strin
 
 }  // namespace
 
-SharedGpuMemory::~SharedGpuMemory() {
+ExportedGpuMemory::~ExportedGpuMemory() {
   UniqueFd(fd).reset();
 }
 
@@ -292,19 +292,19 @@ void DataLoader::end_waits() noexcept {
   impl_->session().end_waits();
 }
 
-std::vector<std::shared_ptr<const SharedGpuMemory>> OfferedGpuMemory::take() {
+std::vector<std::shared_ptr<const ExportedGpuMemory>> OfferedGpuMemory::take() {
   return loader_->session().take_offers();
 }
-void OfferedGpuMemory::use(const SharedGpuMemory& memory) {
+void OfferedGpuMemory::use(const ExportedGpuMemory& memory) {
   loader_->session().use(memory);
 }
 void OfferedGpuMemory::use_none() {
   loader_->session().use_none();
 }
-void OfferedGpuMemory::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
+void OfferedGpuMemory::ask_for_link(const ExportedGpuMemory& memory, const std::string& identity) {
   loader_->session().ask_for_link(memory, identity);
 }
-void OfferedGpuMemory::ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs) {
+void OfferedGpuMemory::ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs) {
   loader_->session().ask_for_images(memory, std::move(runs));
 }
 

@@ -131,7 +131,7 @@ struct DataLoaderOptions {
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // GPU say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
-  // Besides, images that a loader's GPU made may stay in memory that this GPU shares, from where the Python package
+  // Besides, images that a loader's GPU made may stay in memory that this GPU exports, from where the Python package
   // reads them (gpu_images.h). The program then finishes all images of a batch on a GPU of its own. Not where MixUp or
   // CutMix mix batches, nor where batches are dumped.
   bool gpu_images = false;

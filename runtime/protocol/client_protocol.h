@@ -64,7 +64,7 @@ struct ClientOpen {
   int32_t dtype = -1;          // DType wanted; -1: the pipeline's
   int32_t channels_last = -1;  // 0, 1; -1: the split's
   bool raw_images = false;     // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
-  bool gpu_images = false;     // and in memory that loaders' GPUs share, where they are there
+  bool gpu_images = false;     // and in memory that loaders' GPUs export, where they are there
 };
 // How images are finished for it, whose pipeline and split say `finish` and `channels_last`.
 FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen& asked);
@@ -105,7 +105,7 @@ struct ClientIteration {
 struct ClientNext {
   uint64_t stream = 0;
 };
-// Samples of a batch whose images are in memory that a loader's GPU shares, and not in the batch buffer.
+// Samples of a batch whose images are in memory that a loader's GPU exports, and not in the batch buffer.
 struct ClientBufferRange {
   int32_t exported = 0;
   int32_t first = 0;  // of the batch's samples

@@ -224,7 +224,7 @@ struct SplitClosed {
 struct LeasesAhead {
   int32_t leases = 0;
 };
-// Memory that a loader's GPU shares; `gpu` counts at the loader. `linked`: by a link (gpu/gpu_link.h), no
+// Memory that a loader's GPU exports; `gpu` counts at the loader. `linked`: by a link (gpu/gpu_link.h), no
 // descriptor.
 struct ExportOffered {
   int32_t gpu = 0;

@@ -367,8 +367,8 @@ class PreprocessorImpl {
   void open_gpus_of(const Job& job) {
     if (executor_of(job) == ExecutorKind::cpu) return;
     LoaderOptions options = loader_options(job);
-    options.in_flight_batches.library.reset();   // what is served must not depend on which GPU has time
-    options.in_flight_batches.shared_bytes = 0;  // nobody else reads
+    options.in_flight_batches.library.reset();     // what is served must not depend on which GPU has time
+    options.in_flight_batches.exported_bytes = 0;  // nobody else reads
     try {
       gpus_ =
           std::make_unique<CollectingExecutor>(make_gpu_executor(num_threads_, {}, open_gpus(options.gpus),

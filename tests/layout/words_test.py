@@ -1,6 +1,6 @@
 """The sources use the words of the glossary in runtime/README.md, and none of those that they have replaced.
 
-A word is looked for as a part of identifiers (`gpu_share_mb`, `GpuLink`) and as a word of sentences; exceptions name the file
+A word is looked for as a part of identifiers (`gpu_export_mb`, `GpuLink`) and as a word of sentences; exceptions name the file
 and what the line must hold. To allow another meaning, add it to EXCEPTIONS with what it is.
 """
 import os

@@ -80,7 +80,7 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   CHECK(uses[0].second.used);
   CHECK(desk.exports.keep(5, 3, kPiece, false) == exported);
   CHECK_FALSE(desk.exports.keep(6, 3, kPiece, false));
-  CHECK_THROWS_WITH_AS(desk.exports.keep(5, 4, kPiece, false), doctest::Contains("does not share"), Error);
+  CHECK_THROWS_WITH_AS(desk.exports.keep(5, 4, kPiece, false), doctest::Contains("does not export"), Error);
   bool gone = false;
   SUBCASE("because it says so") {
     desk.exports.used(5, {exported, false});
@@ -215,7 +215,7 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
   CHECK(desk.out.for_clients.empty());
 }
 
-TEST_CASE("a loader that is given up, and may live: what it shares by descriptors stays") {
+TEST_CASE("a loader that is given up, and may live: what it exports by descriptors stays") {
   Desk desk;
   desk.exports.read_by(5, 50);
   desk.exports.offered(3, {2, 4096}, desk.descriptor());

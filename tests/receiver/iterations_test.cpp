@@ -142,7 +142,7 @@ struct Desk {
     return batches[0];
   }
 
-  // A loader's GPU shares memory, and the client has it open.
+  // A loader's GPU exports memory, and the client has it open.
   int32_t share_memory() {
     exports.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
     const int32_t exported = received<ClientExport>().at(0).exported;
@@ -577,7 +577,7 @@ TEST_CASE("records that say what cannot be are a peer's fault") {
     for (SampleRecord& one : records) one = SampleRecord{.on_gpu = true};
     payload.resize(chunk_layout(fields, 4).total_bytes);
     header.buffer_range = {1, 3, 64, 4 * 48};
-    why = "does not share";
+    why = "does not export";
   }
   header.payload_bytes = payload.size();
   CHECK_THROWS_WITH_AS(desk.iterations.take(header, records, {kLoader, {}, payload, 0}), doctest::Contains(why), Error);

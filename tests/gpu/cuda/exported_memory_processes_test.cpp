@@ -350,8 +350,8 @@ TEST_CASE("memory of a process that was killed goes back when the last one that 
   Packet packet;
   REQUIRE(loader.socket().receive_until(packet, 3 * kSoon));
   WireReader in(packet.bytes, "memory");
-  const size_t shared_bytes = in.u64();
-  std::unique_ptr<ExportedMemory> exported = gpu->open_exported(std::move(packet.fd), shared_bytes);
+  const size_t exported_bytes = in.u64();
+  std::unique_ptr<ExportedMemory> exported = gpu->open_exported(std::move(packet.fd), exported_bytes);
   CHECK(exported->bytes() >= bytes);
   (void)loader.kill();
   const auto room_for_another = [&] {
