@@ -109,7 +109,7 @@ std::string loader_name(LoaderId loader, bool embedded, const std::vector<std::s
 
 // Names one grant of one chunk.
 struct LeaseKey {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t step = 0;
   int32_t chunk = 0;
   uint32_t generation = 0;
@@ -148,7 +148,7 @@ struct LoaderAhead {
   int32_t leases = 0;
 };  // wanted besides its depth, until it says otherwise
 struct LeaseStreamOpened {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   ReceiverId receiver = 0;
   int32_t node = 0;
   int64_t first_step = 0;
@@ -158,7 +158,7 @@ struct LeaseStreamOpened {
   int64_t payload_bytes = 0;     // of a whole chunk, as it travels
 };
 struct BatchBufferReserved {  // the receiver has room for this batch
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t step = 0;
   std::vector<int64_t> chunk_bytes = {};  // encoded bytes of each chunk's samples; empty: unknown
   // The group of each chunk that there is: a loader that holds it can read the chunk. Empty: every loader can read all.
@@ -166,18 +166,18 @@ struct BatchBufferReserved {  // the receiver has room for this batch
 };
 // Groups of a lease stream's samples that the loader has on its disks: all of them, in place of what it said before.
 struct SamplesHeld {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   LoaderId loader = 0;
   std::vector<int64_t> groups = {};
 };
 // next step the client takes
 struct CursorMoved {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t cursor = 0;
   bool waiting = false;
 };
 struct LeaseStreamClosed {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
 };  // finished, or the client broke off
 struct ChunkProduced {
   LoaderId loader = 0;
@@ -228,7 +228,7 @@ struct LoaderDrained {
 };
 // no loader can make a chunk, or none is left
 struct FailLeaseStream {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   std::string reason;
   LeaseKey unreadable = {};  // the chunk that nobody can read; of lease stream 0: that is not why
 };

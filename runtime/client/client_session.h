@@ -2,9 +2,9 @@
 //
 //   ClientSession session(std::move(socket), options);        // a connected socket, as receiver_connection.h finds one
 //   const ClientOpened& opened = session.open(client_open);
-//   const uint64_t stream = session.begin(epoch, step, {});
-//   while (auto lent = session.next(stream)) { …; session.release(lent->info); }
-//   session.stop(stream);
+//   const uint64_t iteration = session.begin(epoch, step, {});
+//   while (auto lent = session.next(iteration)) { …; session.release(lent->info); }
+//   session.stop(iteration);
 //
 // Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own
 //   keeps it for the other (iteration_answers.h for next batches, question_queue.h for all else).
@@ -89,9 +89,9 @@ class ClientSession {
   const ClientOpened& opened() const noexcept { return opened_; }
 
   uint64_t begin(int64_t epoch, int64_t step, std::vector<int64_t> order);  // the number that names the iteration
-  std::optional<LentBatch> next(uint64_t stream);                           // nothing at the end
+  std::optional<LentBatch> next(uint64_t iteration);                        // nothing at the end
   void release(const ClientBatch& batch) noexcept;
-  void stop(uint64_t stream) noexcept;
+  void stop(uint64_t iteration) noexcept;
   // From any thread: whoever waits in next(), or will, has an Error(usage) within a tenth of a second. All else goes
   // on.
   void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
@@ -121,13 +121,13 @@ class ClientSession {
   ReceiverAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
   void answered(ReceiverAnswer answer) PENSTOCK_REQUIRES(mutex_);
   void undo(ReceiverAnswer left) PENSTOCK_REQUIRES(mutex_);
-  void add_pool(const ClientIteration& stream, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
-  // `stream`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
+  void add_pool(const ClientIteration& iteration, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
+  // `iteration`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
   // lock.
-  std::optional<ReceiverAnswer> receive_once(const std::string& what, uint64_t stream, WaitDeadline& wait_deadline)
+  std::optional<ReceiverAnswer> receive_once(const std::string& what, uint64_t iteration, WaitDeadline& wait_deadline)
       PENSTOCK_REQUIRES(mutex_);
-  ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_);
-  void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
+  ClientMessage answer_of(uint64_t iteration) PENSTOCK_REQUIRES(mutex_);
+  void keep_for_later(uint64_t iteration, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
 
   bool received_export(const ClientMessage& message, UniqueFd& fd) PENSTOCK_REQUIRES(mutex_);
   LentBatch lent(const ClientBatch& info) PENSTOCK_REQUIRES(mutex_);

@@ -64,8 +64,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   bool training() const { return resolved_.split.mode == Mode::train; }
 
   // An empty batch at the end.
-  Batch next(uint64_t stream) {
-    std::optional<LentBatch> lent = session_->next(stream);
+  Batch next(uint64_t iteration) {
+    std::optional<LentBatch> lent = session_->next(iteration);
     if (!lent) return {};
     Batch batch;
     batch.state_ = std::make_shared<BatchState>(
@@ -137,17 +137,17 @@ ExportedGpuMemory::~ExportedGpuMemory() {
 
 struct BatchStream::Iteration {
   std::shared_ptr<DataLoaderImpl> loader;
-  uint64_t stream = 0;
+  uint64_t number = 0;
   bool over = false;
 
   ~Iteration() {
-    if (loader) loader->session().stop(stream);
+    if (loader) loader->session().stop(number);
   }
 };
 
 Batch BatchStream::next() {
   if (!iteration_ || iteration_->over) return {};
-  Batch batch = iteration_->loader->next(iteration_->stream);
+  Batch batch = iteration_->loader->next(iteration_->number);
   iteration_->over = !batch;
   return batch;
 }
@@ -196,7 +196,7 @@ BatchStream DataLoader::start_at(int64_t which, int64_t step) {
 BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
   BatchStream stream;
   stream.iteration_ = std::make_shared<BatchStream::Iteration>();
-  stream.iteration_->stream = impl_->session().begin(which, step, std::move(order));
+  stream.iteration_->number = impl_->session().begin(which, step, std::move(order));
   stream.iteration_->loader = impl_;
   impl_->last_epoch = which;  // an interrupted begin() was none
   impl_->next_epoch.reset();

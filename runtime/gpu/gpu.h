@@ -9,7 +9,7 @@
 //   stream->wait(timeout_ns);                                  // until all of it is done
 //   // memory that another process opens by ring->fd()
 //   std::unique_ptr<ExportedMemory> ring = gpu->export_memory(bytes);
-//   std::unique_ptr<GpuLink> way = gpu->link(id, end);         // to a GPU that is not reached so (gpu_link.h)
+//   std::unique_ptr<GpuLink> link = gpu->link(id, end);         // to a GPU that is not reached so (gpu_link.h)
 //
 // The seam between what is said to a GPU and how: cuda/ says it with CUDA, played/host_gpu.h does it on this CPU, and
 //   tests put faults in between. No header of CUDA is seen from here.

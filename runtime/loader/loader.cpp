@@ -441,7 +441,7 @@ class Loader::Impl {
   Wakeup wakeup_;
   LoaderSplits splits_;
   int in_flight_ = 0;   // of all its GPUs
-  std::string no_gpu_;  // why there is none, where one was wished for
+  std::string no_gpu_;  // why there is none, where one was asked for
   size_t gpus_ = 0;     // those that do nothing included
   std::unique_ptr<Executor> executor_;
   MemoryExporter exporter_;

@@ -362,7 +362,7 @@ class PreprocessorImpl {
   }
 
   // ---- with GPUs: a request is one work of an executor ----
-  static LeaseKey work_key(const Request& request) { return {.stream = request.number}; }
+  static LeaseKey work_key(const Request& request) { return {.lease_stream = request.number}; }
 
   void open_gpus_of(const Job& job) {
     if (executor_of(job) == ExecutorKind::cpu) return;
@@ -418,7 +418,7 @@ class PreprocessorImpl {
     std::shared_ptr<Request> request;
     {
       MutexLock lock(mutex_);
-      request = std::move(at_gpus_.extract(work.lease.lease.stream).mapped());
+      request = std::move(at_gpus_.extract(work.lease.lease.lease_stream).mapped());
     }
     if (work.failure.empty()) {
       for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);

@@ -75,7 +75,7 @@ inline void check_finisher(const std::shared_ptr<penstock::Gpu>& gpu) {
   }
 }
 
-// Of a batch some images come from here and some from a GPU's shared memory, opened as another process would.
+// Some images of a batch come from here and some from a GPU's exported memory, opened as another process would.
 inline void check_exported(const std::shared_ptr<penstock::Gpu>& gpu) {
   using namespace penstock;
   const Finisher finisher({.dtype = DType::float16}, 3, 9, 14);

@@ -240,7 +240,7 @@ TEST_CASE("with GPUs, every chunk is what the CPU alone makes") {
         CHECK(all_chunks(*executor, context, samples) == wanted);
         const ExecutorFigures figures = executor->figures();
         CHECK(figures.samples == kPictures);
-        // Of damaged files a GPU may be who finds out.
+        // A GPU may be the first to find out that a file is damaged.
         CHECK(figures.remade <= kPictures / 12);
         CHECK(images_of(figures) > 0);
       }

@@ -124,7 +124,7 @@ TEST_CASE("images are where a batch says they are, for as long as it is held, in
       for (const Batch& batch : loader) {
         reader.meet();
         held.push_back(batch);
-        // Of the oldest of five: loaders have made others since.
+        // This is the oldest of five: loaders have made others since.
         if (held.size() < 5) continue;
         CHECK(reader.pixels(held.front()) == wanted[number++]);
         held.erase(held.begin());
