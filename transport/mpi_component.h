@@ -68,8 +68,8 @@ class MpiSession {
   virtual std::unique_ptr<Endpoint> endpoint() = 0;
   // With a communicator of the program's: true when all ranks have met at the end within the time; the thread is gone
   // in any case, and calls MPI no more. After false what was sent may still be read by MPI, and its memory has to stay.
-  // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false nothing
-  // is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
+  // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false
+  // nothing is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
 };
 

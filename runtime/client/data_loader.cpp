@@ -1,3 +1,7 @@
+// The parts behind the public header: receiver_connection.h finds the receiver (attach.h, embedded_place.h);
+// client_session.h talks to it (iteration_answers.h, question_queue.h, outbox.h, returned_batches.h, wait_deadline.h);
+// batch_state.h is what is behind a Batch; client_state.h and state_file.h are checkpoints; gpu_images.h is for images that
+// stay on a loader's GPU.
 #include "runtime/client/data_loader.h"
 
 #include <nlohmann/json.hpp>
@@ -42,6 +46,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
   }
 
+  static const std::shared_ptr<DataLoaderImpl>& of(const DataLoader& loader) { return loader.impl_; }
+
   ClientSession& session() { return *session_; }
   const ClientOpened& opened() const { return session_->opened(); }
   const ResolvedSplit& resolved() const { return resolved_; }
@@ -67,10 +73,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   Batch next(uint64_t iteration) {
     std::optional<LentBatch> lent = session_->next(iteration);
     if (!lent) return {};
-    Batch batch;
-    batch.state_ = std::make_shared<BatchState>(
-        form_, *lent, [self = shared_from_this(), info = lent->info] { self->session_->release(info); });
-    return batch;
+    return BatchState::batch_of(std::make_shared<BatchState>(
+        form_, *lent, [self = shared_from_this(), info = lent->info] { self->session_->release(info); }));
   }
 
   std::string report() {
@@ -292,6 +296,7 @@ void DataLoader::end_waits() noexcept {
   impl_->session().end_waits();
 }
 
+OfferedGpuMemory::OfferedGpuMemory(const DataLoader& loader) : loader_(DataLoaderImpl::of(loader)) {}
 std::vector<std::shared_ptr<const ExportedGpuMemory>> OfferedGpuMemory::take() {
   return loader_->session().take_offers();
 }

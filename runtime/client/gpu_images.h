@@ -61,7 +61,7 @@ struct GpuImages {
 
 class OfferedGpuMemory {
  public:
-  explicit OfferedGpuMemory(DataLoader& loader) : loader_(loader.impl_) {}
+  explicit OfferedGpuMemory(const DataLoader& loader);
 
   // What loaders' GPUs export, each once, as next() hears of it; of linked memory once more after ask_for_link(), and
   // with a problem when its loader has ended the link.
