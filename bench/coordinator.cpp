@@ -106,7 +106,7 @@ class Fleet {
     return canonical_json(resolve_split(job, "train"));
   }
   int64_t steps() const { return settings_.samples / settings_.receivers / kBatch; }
-  LeaseStreamId stream_of(int receiver) const {
+  LeaseStreamId lease_stream_of(int receiver) const {
     return static_cast<LeaseStreamId>(epoch_ * settings_.receivers + receiver + 1);
   }
 
@@ -116,7 +116,7 @@ class Fleet {
     ready_ = 0;
     for (int r = 0; r < settings_.receivers; ++r) {
       OpenLeaseStream open;
-      open.stream = stream_of(r);
+      open.lease_stream = lease_stream_of(r);
       open.fingerprint = fingerprint_;
       open.replica = r;
       open.epoch = epoch_;
@@ -126,12 +126,12 @@ class Fleet {
     spent_ns_ = spent, messages_ = messages, longest_ns_ = longest;
     const int64_t before = made_;
     for (int r = 0; r < settings_.receivers; ++r) {
-      for (int64_t step = 0; step < kWindow; ++step) tell(r, BatchBufferFree{stream_of(r), step});
+      for (int64_t step = 0; step < kWindow; ++step) tell(r, BatchBufferFree{lease_stream_of(r), step});
     }
     answer();
     if (made_ == before) fail("no chunk was granted");
     if (made_ < settings_.chunks && !steps_.empty()) fail("a batch was not granted whole");
-    for (int r = 0; r < settings_.receivers; ++r) tell(r, CloseLeaseStream{stream_of(r)});
+    for (int r = 0; r < settings_.receivers; ++r) tell(r, CloseLeaseStream{lease_stream_of(r)});
     leases_.clear();
     ++epoch_;
   }
@@ -205,7 +205,7 @@ class Fleet {
   void make(PeerId peer, const LeaseGranted& lease) {
     const bool again = is_remake(lease.lease);  // one chunk in thousands is made twice, to be compared
     Step whole;                                 // of which nothing is looked at
-    Step& step = again ? whole : steps_[{lease.lease.stream, lease.lease.step}];
+    Step& step = again ? whole : steps_[{lease.lease.lease_stream, lease.lease.step}];
     step.rows.resize(kBatch);
     int64_t bytes = 0;
     for (size_t i = 0; i < lease.samples.size(); ++i) {
@@ -220,10 +220,10 @@ class Fleet {
     tell(lease.receiver, ChunkTaken{lease.lease});
     tell(peer, ChunkBufferFree{lease.receiver});
     if (again || step.granted < kBatch) return;
-    steps_.erase({lease.lease.stream, lease.lease.step});
-    tell(lease.receiver, CursorAt{lease.lease.stream, lease.lease.step + 1, false});
+    steps_.erase({lease.lease.lease_stream, lease.lease.step});
+    tell(lease.receiver, CursorAt{lease.lease.lease_stream, lease.lease.step + 1, false});
     const int64_t next = lease.lease.step + kWindow;
-    if (next < steps()) tell(lease.receiver, BatchBufferFree{lease.lease.stream, next});
+    if (next < steps()) tell(lease.receiver, BatchBufferFree{lease.lease.lease_stream, next});
   }
 
   struct Step {

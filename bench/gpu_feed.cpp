@@ -51,7 +51,7 @@ class IdleGpu final : public Gpu {
   std::unique_ptr<Gpu> memory_ = open_host_gpu(0, size_t{2} << 30);
 };
 
-// Of all threads: the in-flight batches' copies into the chunk count too.
+// The time of all threads: the in-flight batches' copies into the chunk count too.
 double cpu_s() {
   timespec t{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);

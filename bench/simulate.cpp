@@ -41,7 +41,7 @@ struct Source {
   }
 };
 
-// Of the processor: other programs on the machine do not count.
+// Processor time: other programs on the machine do not count.
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -56,7 +56,7 @@ class EntropyStage {
     return rows_.with_lanes_or_without([&](bool lanes) { return read(bytes, window, index, lanes); });
   }
 
-  // Of the last run: the box's rows one after the other.
+  // What the last run made: the box's rows one after the other.
   std::span<const int16_t> coefficients() const { return {coefficients_.data(), used_}; }
   // Whether the rows' coefficients are kept, for comparison, or each row overwrites the last one, as in the decoder.
   void keep_rows(bool keep) { keep_rows_ = keep; }

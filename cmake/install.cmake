@@ -53,7 +53,7 @@ endforeach()
 
 set(PENSTOCK_PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 install(EXPORT penstockTargets NAMESPACE penstock:: DESTINATION ${PENSTOCK_PACKAGE_FOLDER})
-# Of libpenstock, for penstock-torch.cmake: a libtorch of the other ABI cannot be in one program with it.
+# libpenstock's ABI, for penstock-torch.cmake: a libtorch of the other ABI cannot be in one program with it.
 unset(PENSTOCK_HAS_CXX11_ABI CACHE)  # flags may have changed since
 check_cxx_source_compiles("#include <string>
 #if !_GLIBCXX_USE_CXX11_ABI

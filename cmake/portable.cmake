@@ -22,7 +22,7 @@ if(PENSTOCK_PORTABLE)
   set(PENSTOCK_MPI_LIBRARY libmpi.so.40)
 endif()
 
-# Of a library, a module or a component: what others may see of it.
+# What others may see of a library, a module or a component.
 function(penstock_portable target)
   if(PENSTOCK_PORTABLE)
     set(map ${PROJECT_SOURCE_DIR}/cmake/exports.map)

@@ -81,7 +81,7 @@ class DecodeBench {
     const int64_t until = std::min({next + kChunk, last, (next / size + 1) * size});
     auto work = std::make_unique<ChunkWork>();
     work->lease.epoch = static_cast<int32_t>(next / size);
-    work->lease.lease.stream = static_cast<uint64_t>(next);
+    work->lease.lease.lease_stream = static_cast<uint64_t>(next);
     work->split = context_;
     for (int64_t i = next; i < until; ++i) work->lease.samples.push_back({i, i % size, 0, true});
     chunk_buffers_[next] = std::move(free_.back());
@@ -98,7 +98,7 @@ class DecodeBench {
     if (!work.failure.empty()) throw Error(ErrorKind::runtime, work.failure);
     for (const SampleRecord& record : work.records) unusable_ += record.bad ? 1 : 0;
     see(work);
-    const auto chunk_buffer = chunk_buffers_.extract(static_cast<int64_t>(work.lease.lease.stream));
+    const auto chunk_buffer = chunk_buffers_.extract(static_cast<int64_t>(work.lease.lease.lease_stream));
     free_.push_back(std::move(chunk_buffer.mapped()));
   }
 
@@ -185,7 +185,7 @@ void print_decode(const nlohmann::ordered_json& result) {
 int bench_decode(const DecodeRequest& request) {
   const Job job = job_of(request);
   LoaderOptions options = loader_options(job);
-  options.in_flight_batches.shared_bytes = 0;  // nobody reads
+  options.in_flight_batches.exported_bytes = 0;  // nobody reads
   const auto context =
       SplitContext::open(resolve_split(job, request.split), posix_file_system(), {job.python}, options.sources);
   std::string no_gpu;

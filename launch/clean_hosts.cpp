@@ -35,7 +35,8 @@ pid_t start(std::vector<std::string> words, const std::string& standard_input) {
   const UniqueFd writing(ends[1]);
   // A pipe holds more than that.
   if (::write(writing.get(), standard_input.data(), standard_input.size()) < 0) return 0;
-  // Of its own group, so that what it starts can be ended with it; launch blocks signals, which is not for it.
+  // It has a process group of its own, so that what it starts can be ended with it; signals that launch blocks are not
+  // blocked in it.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;

@@ -28,7 +28,7 @@ constexpr size_t kMostText = size_t{64} << 10;
 constexpr int kMostAtOnce = 1024;  // that are let in before anybody is heard
 constexpr int kMostSilent = 64;    // besides the job's ranks
 constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
-constexpr int kSayTimeout_ms = 5000;
+constexpr int kSendTimeout_ms = 5000;
 
 sockaddr_in any_port(uint32_t address) {
   sockaddr_in name{};
@@ -158,27 +158,27 @@ bool EndListener::read_lines(Connection& connection, Nanoseconds now) {
 }
 
 bool EndListener::read_line(Connection& connection, const std::string& line, Nanoseconds now) {
-  const nlohmann::json said = parse_json_or_nothing(line);
-  if (!said.is_object()) return false;
+  const nlohmann::json message = parse_json_or_nothing(line);
+  if (!message.is_object()) return false;
   if (connection.rank < 0) return handshake(connection, said, now);
-  if (said.contains("running")) job_.running(connection.rank, now, said.value("loads", nlohmann::json()) == true);
-  if (said.contains("end") && said["end"].is_number_integer()) {
-    const bool with_cause = said.contains("why") && said["why"].is_string();
-    job_.ended(connection.rank, said["end"].get<int>(), with_cause ? said["why"].get<std::string>() : "", now,
-               said.value("mpi_ended", nlohmann::json(true)) == true);
+  if (message.contains("running")) job_.running(connection.rank, now, message.value("loads", nlohmann::json()) == true);
+  if (message.contains("end") && message["end"].is_number_integer()) {
+    const bool with_cause = message.contains("why") && message["why"].is_string();
+    job_.ended(connection.rank, message["end"].get<int>(), with_cause ? message["why"].get<std::string>() : "", now,
+               message.value("mpi_ended", nlohmann::json(true)) == true);
   }
   return true;
 }
 
 // False: none of the job's ranks, or one that is known already. Two for one rank would be two words about its end.
-bool EndListener::handshake(Connection& connection, const nlohmann::json& said, Nanoseconds now) {
-  const bool whole = said.contains("token") && said["token"].is_string() && said.contains("rank") &&
-                     said["rank"].is_number_integer() && said.contains("host") && said["host"].is_string();
-  if (!whole || !equal_in_constant_time(said["token"].get<std::string>(), token_)) return false;
-  const auto rank = said["rank"].get<int64_t>();
+bool EndListener::handshake(Connection& connection, const nlohmann::json& message, Nanoseconds now) {
+  const bool whole = message.contains("token") && message["token"].is_string() && message.contains("rank") &&
+                     message["rank"].is_number_integer() && message.contains("host") && message["host"].is_string();
+  if (!whole || !equal_in_constant_time(message["token"].get<std::string>(), token_)) return false;
+  const auto rank = message["rank"].get<int64_t>();
   if (rank < 0 || rank >= ranks_ || !known_.insert(static_cast<int>(rank)).second) return false;
   connection.rank = static_cast<int>(rank);
-  job_.began(connection.rank, said["host"].get<std::string>(), now);
+  job_.began(connection.rank, message["host"].get<std::string>(), now);
   return true;
 }
 
@@ -196,20 +196,20 @@ EndReporter EndReporter::from_environment() {
   if (failed != std::errc() || end != rank.data() + rank.size()) return reporter;
   const int port = std::atoi(address.c_str() + colon + 1);
   reporter.fd_ = connect_to_any(address.substr(0, colon), static_cast<uint16_t>(port));
-  reporter.say(json_text_replacing({{"token", token}, {"rank", number}, {"host", host_name()}}));
+  reporter.send(json_text_replacing({{"token", token}, {"rank", number}, {"host", host_name()}}));
   return reporter;
 }
 
 void EndReporter::running(bool loads) {
-  say(json_text_replacing({{"running", true}, {"loads", loads}}));
+  send(json_text_replacing({{"running", true}, {"loads", loads}}));
 }
 
 void EndReporter::ended(int exit_code, const std::string& why, bool mpi_ended) {
-  say(json_text_replacing({{"end", exit_code}, {"why", why.substr(0, kMostText / 16)}, {"mpi_ended", mpi_ended}}));
+  send(json_text_replacing({{"end", exit_code}, {"why", why.substr(0, kMostText / 16)}, {"mpi_ended", mpi_ended}}));
   fd_.reset();
 }
 
-void EndReporter::say(const std::string& line) {
+void EndReporter::send(const std::string& line) {
   const std::string text = line + "\n";
   for (size_t sent = 0; fd_ && sent < text.size();) {
     const ssize_t count = ::send(fd_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
@@ -220,7 +220,7 @@ void EndReporter::say(const std::string& line) {
     if (errno == EINTR) continue;
     pollfd writable{fd_.get(), POLLOUT, 0};
     const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
-    if (!full || ::poll(&writable, 1, kSayTimeout_ms) <= 0) fd_.reset();
+    if (!full || ::poll(&writable, 1, kSendTimeout_ms) <= 0) fd_.reset();
   }
 }
 

@@ -60,7 +60,7 @@ class EndListener {
   };
   bool read_lines(Connection& connection, Nanoseconds now);
   bool read_line(Connection& connection, const std::string& line, Nanoseconds now);
-  bool handshake(Connection& connection, const nlohmann::json& said, Nanoseconds now);
+  bool handshake(Connection& connection, const nlohmann::json& message, Nanoseconds now);
   void hang_up_on_strangers();
 
   const int ranks_;
@@ -83,7 +83,7 @@ class EndReporter {
   void ended(int exit_code, const std::string& why, bool mpi_ended = true);
 
  private:
-  void say(const std::string& line);
+  void send(const std::string& line);
 
   UniqueFd fd_;
 };

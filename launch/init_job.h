@@ -4,8 +4,8 @@
 //
 // Trains as the ImageNet recipes do (RandomResizedCrop 224, flip, Normalize); with a validation folder, or a share of the one
 //   folder, there is a second split that counts every sample exactly once.
-// Nothing is opened: the text depends on the names and the share alone. Names are written as given, and a job file's relative path
-//   starts at the file's folder: pass absolute paths unless you know where the file will stand.
+// Nothing is opened: the text depends on the names and the share alone. Names are written as given, and a job file's
+//   relative path starts at the file's folder: pass absolute paths unless you know where the file will stand.
 // Failure: Error(usage) for a name that YAML cannot hold (no UTF-8, or empty).
 #pragma once
 

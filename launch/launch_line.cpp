@@ -114,7 +114,7 @@ MpiFound parse_mpirun_version(const std::string& text) {
 
 namespace {
 
-// Of PREFIX/bin/mpirun: PREFIX/lib, where libmpi lies in it. Debian's is elsewhere, and found by everybody.
+// For PREFIX/bin/mpirun it is PREFIX/lib, where libmpi lies in it. Debian's is elsewhere, and found by everybody.
 std::string library_folder_of(const std::string& mpirun) {
   namespace fs = std::filesystem;
   std::vector<fs::path> candidates;
@@ -497,7 +497,7 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 }
 
 // A rank that dies before it can say anything leaves the others in MPI_Init, and under recovery mpirun waits with them.
-// Of this host's ranks mpirun's children show who is there; on other hosts only time tells.
+// mpirun's children show which of this host's ranks are there; on other hosts only time tells.
 void find_dead(const LaunchLine& line, pid_t mpirun, EndListener& ends, Nanoseconds now) {
   const std::vector<int> late = ends.job().late(now);
   if (late.empty()) return;
@@ -552,7 +552,7 @@ int run_launch_line(const LaunchLine& line) {
                 "the session folder '" + line.session_folder + "' is not a private folder of this user", remedy);
   }
   SignalFd signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
-  // A terminal that is closed, or Ctrl-\: without us nobody would remove the session folder. nohup's wish stands.
+  // A terminal that is closed, or Ctrl-\: without us nobody would remove the session folder. what nohup has set stands.
   std::optional<SignalFd> hang_up;
   if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
   const MonotonicClock clock;

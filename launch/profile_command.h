@@ -9,8 +9,8 @@ namespace penstock {
 struct Job;
 struct RunRequest;
 
-// Of the job's training split (its first one; of an evaluation split where it has no other). Error(runtime) where the
-// file cannot be written.
+// Profiles the job's training split (its first one, or an evaluation split where it has no other). Error(runtime) where
+// the file cannot be written.
 void save_profile(const RunRequest& request, const Job& job, const nlohmann::json& report);
 
 }  // namespace penstock

@@ -204,7 +204,7 @@ void Trainer::program_exited(int status) {
                                         : "exited with status " + std::to_string(WEXITSTATUS(status));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) how += " (a shell's for: a command was not found)";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 126) how += " (a shell's for: a command cannot be executed)";
-  if (const std::string& told = receiver_.told_problem(); !told.empty()) how += kHavingBeenTold + told;
+  if (const std::string& problem = receiver_.reported_problem(); !problem.empty()) how += kHavingBeenTold + problem;
   // Our own drain speaks our exit codes, and has said what was wrong; for a user's program there is one: it failed.
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;

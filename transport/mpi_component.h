@@ -51,7 +51,7 @@ struct MpiOptions {
   double start_timeout_s = 300;                   // longest wait for the other ranks to start
   // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
   std::optional<int> communicator;
-  // Of who joined: called in MPI_Finalize, in the program's thread, where the session is not over yet.
+  // Only where the program joined: called in MPI_Finalize, in the program's thread, where the session is not over yet.
   std::function<void()> before_finalize;
 };
 
@@ -68,8 +68,8 @@ class MpiSession {
   virtual std::unique_ptr<Endpoint> endpoint() = 0;
   // With a communicator of the program's: true when all ranks have met at the end within the time; the thread is gone
   // in any case, and calls MPI no more. After false what was sent may still be read by MPI, and its memory has to stay.
-  // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false nothing
-  // is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
+  // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false
+  // nothing is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
 };
 

@@ -18,7 +18,7 @@ constexpr Nanoseconds kConnectTimeout = 30 * kSecond;
 constexpr std::byte kLeaving{0};
 constexpr std::byte kWelcome{1};
 
-void say(PacketSocket& socket, std::byte word) {
+void send_word(PacketSocket& socket, std::byte word) {
   if (!socket.closed()) socket.send({&word, 1});
 }
 
@@ -38,8 +38,8 @@ void NodeRing::leave() {
   if (std::exchange(over_, true)) return;
   listening_.reset();  // who looks for a neighbour is not to find this rank
   next_.socket.write_pending();
-  say(next_.socket, kLeaving);
-  for (Neighbour& neighbour : before_) say(neighbour.socket, kLeaving);
+  send_word(next_.socket, kLeaving);
+  for (Neighbour& neighbour : before_) send_word(neighbour.socket, kLeaving);
 }
 
 std::string NodeRing::name_of(PeerId rank) const {
@@ -59,10 +59,10 @@ void NodeRing::connect() {
   next_.rank = after(self_);
   if (next_.rank == self_) return;
   next_.socket = PacketSocket(connect_abstract(name_of(next_.rank), kConnectTimeout));
-  say_hello();
+  send_hello();
 }
 
-void NodeRing::say_hello() {
+void NodeRing::send_hello() {
   WireWriter hello;
   hello.i32(self_);
   hello.text(token_);
@@ -101,7 +101,7 @@ void NodeRing::close_gap() {
     try {
       if (UniqueFd fd = try_connect_abstract(name_of(next_.rank))) {
         next_.socket = PacketSocket(std::move(fd));
-        say_hello();
+        send_hello();
         return;
       }
     } catch (const Error&) {
@@ -114,7 +114,7 @@ void NodeRing::close_gap() {
 
 void NodeRing::accept_waiting() {
   for (PacketSocket& socket : accept_strangers(listening_.get())) before_.push_back({-1, std::move(socket)});
-  for (auto it = before_.begin(); it != before_.end();) it = hear(*it) ? std::next(it) : before_.erase(it);
+  for (auto it = before_.begin(); it != before_.end();) it = receive_all(*it) ? std::next(it) : before_.erase(it);
   auto strangers = static_cast<size_t>(
       std::count_if(before_.begin(), before_.end(), [this](const Neighbour& one) { return !believed(one); }));
   for (auto it = before_.begin(); strangers > kMostStrangers && it != before_.end();) {
@@ -128,7 +128,7 @@ void NodeRing::accept_waiting() {
 }
 
 // False: nothing more will come.
-bool NodeRing::hear(Neighbour& neighbour) {
+bool NodeRing::receive_all(Neighbour& neighbour) {
   Packet packet;
   while (neighbour.socket.receive(packet)) {
     if (neighbour.rank >= 0) {
@@ -137,7 +137,7 @@ bool NodeRing::hear(Neighbour& neighbour) {
     }
     neighbour.rank = read_hello(packet);
     if (neighbour.rank < 0) return false;
-    say(neighbour.socket, kWelcome);
+    send_word(neighbour.socket, kWelcome);
   }
   if (!neighbour.socket.closed()) return true;
   if (believed(neighbour)) died(neighbour.rank);

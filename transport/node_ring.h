@@ -55,11 +55,11 @@ class NodeRing {
   };
   std::string name_of(PeerId rank) const;
   PeerId after(PeerId rank) const;  // the next one that is not known to be dead
-  void say_hello();
+  void send_hello();
   void close_gap();
   void left(PeerId rank);
   void accept_waiting();
-  bool hear(Neighbour& neighbour);
+  bool receive_all(Neighbour& neighbour);
   bool believed(const Neighbour& neighbour) const;
   size_t steps_from(PeerId rank) const;
   void died(PeerId rank);

@@ -37,7 +37,7 @@ PROGRAMS = ["penstock", "bench_gpu_feed", "bench_gpu_stages", "tests/gpu/cuda_gp
             "tests/gpu/cuda/nvjpeg_gpu_test", "tests/gpu/cuda/exported_memory_processes_test"]
 COMPONENTS = ["libpenstock.so.0", "libpenstock_mpi.so", "libpenstock_cuda.so"]
 WORKERS = ["_worker.py", "_fork_server.py", "_parquet.py"]
-# Of libc and of the compiler's runtime there must be one in a process: the machine's own.
+# A process must have one libc and one compiler's runtime: the machine's own.
 NOT_CARRIED = ("libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libstdc++.so", "libgcc_s.so", "ld-linux", "linux-vdso",
                "libmpi.so", "libopen-", "libevent", "libcuda.so", "libpenstock")
 
@@ -100,7 +100,7 @@ def libraries_of(files):
 
 def copy_build(python):
     target = os.path.join(ROOT, "build")
-    # Of the CUDA component the one compiled here stands apart: it is for a machine whose compiler fails.
+    # The CUDA component that was compiled here stands apart: it is for a machine whose compiler fails.
     apart = {"libpenstock_cuda.so": "compiled_here/libpenstock_cuda.so"}
     for name in [*PROGRAMS, *COMPONENTS, *WORKERS]:
         copy(os.path.join(BUILD, name), os.path.join(target, apart.get(name, name)))

@@ -35,7 +35,7 @@ class Ours:
     """An embedded loader whose images end on the GPU; each call is an epoch, the first is epoch 0."""
 
     def __init__(self, dataset, loader, arithmetic="exact"):
-        memory = {"gpu_memory_mb": 64} if PLAYED else {"gpu_memory_mb": 8192, "gpu_share_mb": 1024}
+        memory = {"gpu_memory_mb": 64} if PLAYED else {"gpu_memory_mb": 8192, "gpu_export_mb": 1024}
         if loader["executor"] == "cpu":
             memory = {}
         described = {**job(dataset, PIPELINE, BATCH, loader={**memory, **loader}), "arithmetic": arithmetic}

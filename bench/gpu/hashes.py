@@ -94,13 +94,13 @@ def main():
         return launched(described(loader), (), lambda path: [sys.executable, os.path.abspath(__file__), "--trainer", path, json.dumps(options)])
     _, plain = delivered({"executor": "cpu"}, {})
     emit("tensors by the host", all(plain.get(key) == value for key, value in zip(HASHES, wanted)), sum=plain.get("sum"))
-    for name, share in (("without gpu_share_mb", 0), ("with gpu_share_mb", 64 if PLAYED else 512)):
-        report, got = delivered({"executor": "gpu", "gpu_share_mb": share}, {"device": "cuda:0"})
+    for name, export_mb in (("without gpu_export_mb", 0), ("with gpu_export_mb", 64 if PLAYED else 512)):
+        report, got = delivered({"executor": "gpu", "gpu_export_mb": export_mb}, {"device": "cuda:0"})
         device = got.get("device") or {}
         right = got.get("sum") == plain.get("sum") and all(got.get(key) == value for key, value in zip(HASHES, wanted))
-        emit(f"tensors on the GPU, {name}", right and (device.get("copied_bytes", 0) > 0) == (share > 0),
+        emit(f"tensors on the GPU, {name}", right and (device.get("copied_bytes", 0) > 0) == (export_mb > 0),
              by_gpu=by_gpus(report) if report else 0, copied_bytes=device.get("copied_bytes"), uploaded_bytes=device.get("uploaded_bytes"),
-             finishing=device.get("finishing"), shared=[gpu.get("shared") for gpus in (gpus_of(report) if report else [])
+             finishing=device.get("finishing"), exported=[gpu.get("exported") for gpus in (gpus_of(report) if report else [])
                                                         for gpu in gpus["list"]])
     if not PLAYED:
         dlpack(described({"executor": "gpu"}))

@@ -34,7 +34,7 @@ PYTHON = os.path.join(SOURCE, "build", "venv", "bin", "python")
 MEAN_MS = 40
 SECONDS = 10  # that a run takes, about
 
-# Of each configuration: trainers, loaders, threads a loader, batch, prefetch, step in ms and its spread; what happens.
+# Each configuration has: trainers, loaders, threads a loader, batch, prefetch, step in ms and its spread; what happens.
 USUAL = dict(trainers=2, loaders=4, threads=2, batch=16, prefetch=2, step_ms=60.0, spread=0.05, barrier=True, events=(), size=24,
              mbit=0, tail=1.0)
 CONFIGS = {

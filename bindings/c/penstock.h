@@ -1,5 +1,6 @@
-/* The C interface: a split's pipeline, without its data set. Encoded pictures in, the tensor that a DataLoader of the split gives
- * out, byte for byte, in memory of yours, on the host or on a GPU. For servers in C, Go, Rust, Java, or whatever calls C.
+/* The C interface: a split's pipeline, without its data set. Encoded pictures in, the tensor that a DataLoader of the split
+ * gives out, byte for byte, in memory of yours, on the host or on a GPU. For servers in C, Go, Rust, Java, or whatever
+ * calls C.
  *
  *   penstock_pipeline* pipeline = NULL;
  *   if (penstock_open("job.yaml", "val", NULL, &pipeline) != PENSTOCK_OK) die(penstock_last_error());
@@ -15,9 +16,9 @@
  *   penstock_close(), which must be the last call with it.
  * Threads: any number of threads may use one pipeline at once; with output on a GPU they take turns. The pictures of a call are
  *   shared among the pipeline's own threads. After fork() open pipelines anew in the child.
- * Versions: a program that was linked with this library runs with any later one of the same PENSTOCK_ABI: functions are never
- *   taken away or changed, penstock_options and penstock_output carry their size and grow at their end, the other structs stay as they
- *   are. exports.map lists the functions by version.
+ * Versions: a program that was linked with this library runs with any later one of the same PENSTOCK_ABI: functions are
+ *   never taken away or changed, penstock_options and penstock_output carry their size and grow at their end, the other
+ *   structs stay as they are. exports.map lists the functions by version.
  */
 #ifndef PENSTOCK_BINDINGS_C_PENSTOCK_H
 #define PENSTOCK_BINDINGS_C_PENSTOCK_H
@@ -59,7 +60,8 @@ typedef struct penstock_options {
 #define PENSTOCK_OPTIONS \
   { sizeof(penstock_options), NULL, 0, 0, -1 }
 
-/* Begin with PENSTOCK_OUTPUT. One image of the output: [views,] channels, height, width, or with channels last; views is 1 but for FiveCrop and TenCrop. */
+/* Begin with PENSTOCK_OUTPUT. One image of the output: [views,] channels, height, width, or with channels last; views is 1
+ * but for FiveCrop and TenCrop. */
 typedef struct penstock_output {
   size_t size;
   int32_t views;
@@ -73,7 +75,8 @@ typedef struct penstock_output {
 #define PENSTOCK_OUTPUT \
   { sizeof(penstock_output), 0, 0, 0, 0, 0, 0, 0 }
 
-/* An encoded file. Pipelines that draw need the sample's index and epoch, and give what a loader gives for it; index -1: none. */
+/* An encoded file. Pipelines that draw need the sample's index and epoch, and give what a loader gives for it; index -1:
+ * none. */
 typedef struct penstock_image {
   const void* bytes;
   size_t size;
@@ -88,7 +91,8 @@ typedef struct penstock_status {
   char reason[252]; /* why not; empty where it is */
 } penstock_status;
 
-/* Opens the pipeline of a job's split. Its data set is not looked at, but the job has to name one: any folder does. `options` may be NULL. */
+/* Opens the pipeline of a job's split. Its data set is not looked at, but the job has to name one: any folder does.
+ * `options` may be NULL. */
 penstock_result penstock_open(const char* job_file, const char* split, const penstock_options* options,
                               penstock_pipeline** pipeline);
 /* The same of a job file's text. `name` stands in messages. */
@@ -100,17 +104,17 @@ void penstock_close(penstock_pipeline* pipeline);
 penstock_result penstock_describe(const penstock_pipeline* pipeline, penstock_output* output);
 
 /* Makes `count` images, one behind the other in `out`, which has `out_bytes` bytes: count * bytes_per_image at least, and is
- * aligned to the elements. `out` is host memory, or memory of the GPU that the options named; the call returns when all is there.
- * `statuses`: NULL, or `count` of them; without them the first picture that cannot be used is an error, and `out` is as good as
- * empty. */
+ * aligned to the elements. `out` is host memory, or memory of the GPU that the options named; the call returns when all is
+ * there. `statuses`: NULL, or `count` of them; without them the first picture that cannot be used is an error, and `out` is
+ * as good as empty. */
 penstock_result penstock_run(penstock_pipeline* pipeline, const penstock_image* images, size_t count, void* out,
                              size_t out_bytes, penstock_status* statuses);
 
 /* 32 hexadecimal digits and a 0: equal exactly where transforms with all parameters, arithmetic and decoders are. */
 penstock_result penstock_fingerprint(const penstock_pipeline* pipeline, char digits[33]);
 
-/* PENSTOCK_CONFIG, and a text that names what differs, where `state` is of another pipeline. `state`: the text that a DataLoader's
- * or a Preprocessor's state_dict() keeps in a checkpoint. It is not trusted. */
+/* PENSTOCK_CONFIG, and a text that names what differs, where `state` is of another pipeline. `state`: the text that a
+ * DataLoader's or a Preprocessor's state_dict() keeps in a checkpoint. It is not trusted. */
 penstock_result penstock_check(const penstock_pipeline* pipeline, const char* state);
 
 /* Why this thread's last call failed, with a remedy; empty before any did. Good until the next call of this thread. */

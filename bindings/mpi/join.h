@@ -52,7 +52,7 @@ class Rank {
   bool loads() const noexcept { return joined_->loads(); }
   int number() const noexcept { return joined_->number(); }          // trainer 0, 1, ..., or loader
   int num_trainers() const noexcept { return joined_->trainers(); }  // in all
-  // Of the trainers alone, in their order; MPI_COMM_NULL on loaders. Good until leave().
+  // The trainers' communicator, in their order; MPI_COMM_NULL on loaders. Good until leave().
   MPI_Comm trainers() const noexcept { return trainers_; }
 
   DataLoader loader(const std::string& split, DataLoaderOptions options = {}) const {

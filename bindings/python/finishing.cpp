@@ -51,24 +51,24 @@ class GpuHandle {
     work_->finish(parts_of(images, bytes, samples, elsewhere), reinterpret_cast<void*>(tensor));
   }
   // What start() with the same arguments will receive by links: of each memory, in order, place and bytes.
-  using Receives = std::vector<std::pair<SharedMemoryHandle, std::vector<MemoryRange>>>;
+  using Receives = std::vector<std::pair<ExportedMemoryHandle, std::vector<MemoryRange>>>;
   Receives receives(size_t bytes, int64_t samples, const std::vector<GpuImages>& elsewhere) {
     Receives wanted;
     for (const LinkRun& run : work_->runs(parts_of(0, bytes, samples, elsewhere))) {
       const auto memory = memory_of(run.link);
       const auto its = [&](const auto& item) { return item.first.memory == memory; };
       auto known = std::find_if(wanted.begin(), wanted.end(), its);
-      if (known == wanted.end()) known = wanted.insert(known, {SharedMemoryHandle{memory}, {}});
+      if (known == wanted.end()) known = wanted.insert(known, {ExportedMemoryHandle{memory}, {}});
       known->second.push_back(run.run);
     }
     return wanted;
   }
-  void open(const SharedMemoryHandle& memory) { (void)share_of(memory.memory); }
-  void join(const SharedMemoryHandle& memory) {
+  void open(const ExportedMemoryHandle& memory) { (void)exported_of(memory.memory); }
+  void join(const ExportedMemoryHandle& memory) {
     links_[memory.memory] = gpu_->link(memory.memory->link_id, LinkEnd::receiver);
   }
   // Nothing: it is joining still; empty: it has joined; else why not.
-  std::optional<std::string> joined(const SharedMemoryHandle& memory) {
+  std::optional<std::string> joined(const ExportedMemoryHandle& memory) {
     const GpuLink& link = link_of(memory.memory);
     if (link.state() == LinkState::joining) return std::nullopt;
     return link.failure();
@@ -106,25 +106,25 @@ class GpuHandle {
       if (part.memory->linked) {
         parts.push_back({.samples = part.samples, .link = &link_of(part.memory), .at = part.at});
       } else {
-        parts.push_back({images_in(share_of(part.memory), part.at, part.bytes), part.samples, true});
+        parts.push_back({images_in(exported_of(part.memory), part.at, part.bytes), part.samples, true});
       }
       at = part.first + part.samples;
     }
     if (at < samples) parts.push_back({here + static_cast<size_t>(at) * each, samples - at});
     return parts;
   }
-  GpuLink& link_of(const std::shared_ptr<const SharedGpuMemory>& memory) {
+  GpuLink& link_of(const std::shared_ptr<const ExportedGpuMemory>& memory) {
     std::erase_if(links_, [](const auto& item) { return item.first.expired(); });
     const auto known = links_.find(memory);
     if (known == links_.end()) throw Error(ErrorKind::usage, "memory of a loader's GPU that no link was joined for");
     return *known->second;
   }
-  std::shared_ptr<const SharedGpuMemory> memory_of(const GpuLink* link) const {
+  std::shared_ptr<const ExportedGpuMemory> memory_of(const GpuLink* link) const {
     const auto its = [link](const auto& item) { return item.second.get() == link; };
     return std::find_if(links_.begin(), links_.end(), its)->first.lock();
   }
   // What nobody has any more is let go of: of a lost loader, behind the last batch that had images there.
-  const ExportedMemory& share_of(const std::shared_ptr<const SharedGpuMemory>& memory) {
+  const ExportedMemory& exported_of(const std::shared_ptr<const ExportedGpuMemory>& memory) {
     std::erase_if(exports_, [](const auto& item) { return item.first.expired(); });
     const auto known = exports_.find(memory);
     if (known != exports_.end()) return *known->second;
@@ -133,8 +133,8 @@ class GpuHandle {
 
   Finisher finisher_;
   std::shared_ptr<Gpu> gpu_;
-  std::map<std::weak_ptr<const SharedGpuMemory>, std::unique_ptr<ExportedMemory>, std::owner_less<>> exports_;
-  std::map<std::weak_ptr<const SharedGpuMemory>, std::unique_ptr<GpuLink>, std::owner_less<>> links_;
+  std::map<std::weak_ptr<const ExportedGpuMemory>, std::unique_ptr<ExportedMemory>, std::owner_less<>> exports_;
+  std::map<std::weak_ptr<const ExportedGpuMemory>, std::unique_ptr<GpuLink>, std::owner_less<>> links_;
   std::unique_ptr<GpuFinisher> work_;
 };
 
@@ -147,7 +147,7 @@ void register_finishing(nb::module_& module) {
       .def("start", &GpuHandle::start, nb::arg("images"), nb::arg("bytes"), nb::arg("samples"), nb::arg("tensor"),
            nb::arg("elsewhere") = std::vector<GpuImages>(), nb::call_guard<Unlocked>())
       .def("open", &GpuHandle::open, nb::arg("memory"), nb::call_guard<Unlocked>(),
-           "Memory that a loader's GPU shares; start() would do it, too. RunError where this GPU does not reach it.")
+           "Memory that a loader's GPU exports; start() would do it, too. RunError where this GPU does not reach it.")
       .def("join", &GpuHandle::join, nb::arg("memory"), nb::call_guard<Unlocked>(), "Begins to; waits for nothing.")
       .def("joined", &GpuHandle::joined, nb::arg("memory"), nb::call_guard<Unlocked>(),
            "None while it is joining; empty when it has; else why not.")

@@ -26,8 +26,8 @@ struct BatchArray {
   TensorView view;
 };
 
-struct SharedMemoryHandle {
-  std::shared_ptr<const SharedGpuMemory> memory;
+struct ExportedMemoryHandle {
+  std::shared_ptr<const ExportedGpuMemory> memory;
 };
 
 struct JoinedRankHandle {

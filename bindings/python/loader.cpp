@@ -146,17 +146,17 @@ void register_loader(nb::module_& module) {
   module.def("load_state", &load_state, nb::arg("path"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
-  nb::class_<SharedMemoryHandle>(module, "SharedGpuMemory",
-                                 "penstock::SharedGpuMemory; see runtime/client/gpu_images.h.")
-      .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
-      .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
+  nb::class_<ExportedMemoryHandle>(module, "ExportedGpuMemory",
+                                   "penstock::ExportedGpuMemory; see runtime/client/gpu_images.h.")
+      .def_prop_ro("nbytes", [](const ExportedMemoryHandle& self) { return self.memory->bytes; })
+      .def_prop_ro("linked", [](const ExportedMemoryHandle& self) { return self.memory->linked; })
       .def_prop_ro(
-          "opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
+          "opened", [](const ExportedMemoryHandle& self) { return !self.memory->link_id.empty(); },
           "Where linked: the loader's end is, and join() may be.")
-      .def_prop_ro("problem", [](const SharedMemoryHandle& self) { return self.memory->problem; })
-      .def("__eq__",
-           [](const SharedMemoryHandle& self, const SharedMemoryHandle& other) { return self.memory == other.memory; })
-      .def("__hash__", [](const SharedMemoryHandle& self) { return std::hash<const void*>()(self.memory.get()); });
+      .def_prop_ro("problem", [](const ExportedMemoryHandle& self) { return self.memory->problem; })
+      .def("__eq__", [](const ExportedMemoryHandle& self,
+                        const ExportedMemoryHandle& other) { return self.memory == other.memory; })
+      .def("__hash__", [](const ExportedMemoryHandle& self) { return std::hash<const void*>()(self.memory.get()); });
   nb::class_<BatchStreamHandle>(module, "BatchStream", "One iteration over a split.")
       .def("next", &BatchStreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
@@ -234,7 +234,7 @@ void register_loader(nb::module_& module) {
       .def(
           "offered_memory",
           [](LoaderHandle& self) {
-            std::vector<SharedMemoryHandle> offered;
+            std::vector<ExportedMemoryHandle> offered;
             const auto loader = self.hold();
             const Unlocked unlocked;
             for (auto& memory : OfferedGpuMemory(*loader).take()) offered.push_back({std::move(memory)});
@@ -243,7 +243,7 @@ void register_loader(nb::module_& module) {
           "Of loaders' GPUs, each once.")
       .def(
           "use_memory",
-          [](LoaderHandle& self, const SharedMemoryHandle& memory) {
+          [](LoaderHandle& self, const ExportedMemoryHandle& memory) {
             const auto loader = self.hold();
             const Unlocked unlocked;
             OfferedGpuMemory(*loader).use(*memory.memory);
@@ -251,7 +251,7 @@ void register_loader(nb::module_& module) {
           nb::arg("memory"))
       .def(
           "ask_for_link",
-          [](LoaderHandle& self, const SharedMemoryHandle& memory, const std::string& identity) {
+          [](LoaderHandle& self, const ExportedMemoryHandle& memory, const std::string& identity) {
             const auto loader = self.hold();
             const Unlocked unlocked;
             OfferedGpuMemory(*loader).ask_for_link(*memory.memory, identity);
@@ -259,7 +259,7 @@ void register_loader(nb::module_& module) {
           nb::arg("memory"), nb::arg("identity"))
       .def(
           "ask_for_images",
-          [](LoaderHandle& self, const SharedMemoryHandle& memory,
+          [](LoaderHandle& self, const ExportedMemoryHandle& memory,
              const std::vector<std::pair<uint64_t, uint64_t>>& places) {
             std::vector<MemoryRange> runs;
             for (const auto& [at, bytes] : places) runs.push_back({at, bytes});

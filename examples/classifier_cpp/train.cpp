@@ -148,7 +148,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const Stage& stage,
       parameters, torch::optim::AdamWOptions(stage.rate(0)).weight_decay(stage.weight_decay));
 }
 
-// Of how many pictures of all processes the label is among the k best scores, for each k; the last number: of how many.
+// How many pictures of all processes have their label among the k best scores, for each k; last, how many there are.
 std::vector<double> evaluate(ResNet& model, penstock::torch::DataLoader& val, const std::vector<int64_t>& top_k,
                              Place& place) {
   const torch::NoGradGuard no_grad;

@@ -140,7 +140,7 @@ class Balancer::Impl {
     LoaderFigures& figures = figures_[e.loader];
     ++figures.chunks;
     figures.busy_ns += std::max<int64_t>(0, e.busy_ns);
-    LeaseStreamState* stream = streams_.find(e.lease.stream);
+    LeaseStreamState* stream = streams_.find(e.lease.lease_stream);
     const ChunkState* leased = stream == nullptr || is_remake(e.lease) ? nullptr : held_chunk(*stream, e.lease);
     finish_.produced(*loader, stream, e, leased == nullptr ? -1 : leased->granted_ns, now_);
     loader->failures_in_a_row = 0;
@@ -166,7 +166,7 @@ class Balancer::Impl {
     if (loader == nullptr) return;
     if (++loader->failures_in_a_row >= kFailuresBeforePause) pause(*loader);
 
-    LeaseStreamState* stream = streams_.find(e.lease.stream);
+    LeaseStreamState* stream = streams_.find(e.lease.lease_stream);
     if (is_remake(e.lease)) {
       if (stream != nullptr) loaders_.finish(*loader, stream->opened.receiver, e.lease);
       remakes_.erase(e.lease);
@@ -206,8 +206,8 @@ class Balancer::Impl {
 
   // ---- events of receivers ---------------------------------------------------------------------------------------
   void on(const LeaseStreamOpened& e) {
-    const std::string name = "lease stream " + std::to_string(e.stream);
-    require(streams_.find(e.stream) == nullptr, name + " is opened twice");
+    const std::string name = "lease stream " + std::to_string(e.lease_stream);
+    require(streams_.find(e.lease_stream) == nullptr, name + " is opened twice");
     require(e.receiver >= 0 && e.receiver < INT32_MAX - 1, name + " has a negative receiver");
     require(e.first_step >= 0 && e.first_step <= e.steps, name + " has no range of steps");
     require(e.chunks_per_step > 0 && e.chunks_last_step > 0, name + " has steps without chunks");
@@ -217,9 +217,9 @@ class Balancer::Impl {
   }
 
   void on(const BatchBufferReserved& e) {
-    LeaseStreamState* stream = streams_.find(e.stream);
+    LeaseStreamState* stream = streams_.find(e.lease_stream);
     if (stream == nullptr) return;
-    const std::string name = "lease stream " + std::to_string(e.stream) + ", step " + std::to_string(e.step);
+    const std::string name = "lease stream " + std::to_string(e.lease_stream) + ", step " + std::to_string(e.step);
     require(e.step >= stream->opened.first_step && e.step < stream->opened.steps, name + " is outside of its range");
     const size_t chunks = e.groups.empty() ? static_cast<size_t>(stream->chunks_of(e.step)) : e.groups.size();
     require(e.chunk_bytes.empty() || e.chunk_bytes.size() == chunks, name + " needs the bytes of each chunk");
@@ -230,7 +230,7 @@ class Balancer::Impl {
   }
 
   void on(const SamplesHeld& e) {
-    LeaseStreamState* stream = streams_.find(e.stream);
+    LeaseStreamState* stream = streams_.find(e.lease_stream);
     LoaderState* loader = loaders_.find(e.loader);
     if (stream == nullptr || loader == nullptr) return;
     for (const int64_t group : e.groups) {
@@ -242,7 +242,7 @@ class Balancer::Impl {
   }
 
   void on(const CursorMoved& e) {
-    LeaseStreamState* stream = streams_.find(e.stream);
+    LeaseStreamState* stream = streams_.find(e.lease_stream);
     if (stream == nullptr) return;
     stream->cursor = e.cursor;
     stream->client_waits = e.waiting;
@@ -250,12 +250,12 @@ class Balancer::Impl {
   }
 
   void on(const LeaseStreamClosed& e) {
-    LeaseStreamState* stream = streams_.find(e.stream);
+    LeaseStreamState* stream = streams_.find(e.lease_stream);
     if (stream != nullptr) close(*stream);
   }
 
   void on(const ChunkAccepted& e) {
-    LeaseStreamState* stream = streams_.find(e.lease.stream);
+    LeaseStreamState* stream = streams_.find(e.lease.lease_stream);
     if (stream == nullptr) return;
     if (is_remake(e.lease)) return remake_accepted(*stream, e.lease);
     ChunkState* chunk = streams_.chunk(*stream, e.lease.step, e.lease.chunk);
@@ -365,7 +365,7 @@ class Balancer::Impl {
     const std::vector<LeaseKey> held = loader.live_leases();
     for (const LeaseKey& lease : held) {
       if (is_remake(lease)) continue;
-      LeaseStreamState& stream = *streams_.find(lease.stream);
+      LeaseStreamState& stream = *streams_.find(lease.lease_stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
       ++chunk.expiries;
@@ -416,7 +416,7 @@ class Balancer::Impl {
     bool any = false;
     for (; !rests_.empty() && rests_.begin()->first <= now_; any = true) {
       const LeaseKey place = rests_.begin()->second;
-      LeaseStreamState& stream = *streams_.find(place.stream);
+      LeaseStreamState& stream = *streams_.find(place.lease_stream);
       ChunkState& chunk = *streams_.chunk(stream, place.step, place.chunk);
       stop_rest(place, chunk);
       chunk.failures_in_a_row = 0;
@@ -449,7 +449,7 @@ class Balancer::Impl {
     bool any = false;
     for (; !timers_.empty() && timers_.begin()->first <= now_; any = true) {
       const LeaseKey lease = timers_.begin()->second;
-      LeaseStreamState& stream = *streams_.find(lease.stream);
+      LeaseStreamState& stream = *streams_.find(lease.lease_stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
       if (now_ - since_ns(chunk) < doubled(options_.lease_timeout_ns, chunk)) {
@@ -499,7 +499,7 @@ class Balancer::Impl {
     // Leases that were granted before this was known may be late, too.
     const std::set<std::pair<int64_t, LeaseKey>> running = timers_;
     for (const auto& [at_ns, place] : running) {
-      LeaseStreamState& stream = *streams_.find(place.stream);
+      LeaseStreamState& stream = *streams_.find(place.lease_stream);
       ChunkState& chunk = *streams_.chunk(stream, place.step, place.chunk);
       if (chunk.state == State::leased) start_timer(place, chunk, lateness(chunk));
     }
@@ -535,7 +535,7 @@ class Balancer::Impl {
         remakes_.erase(lease);
         continue;
       }
-      LeaseStreamState& stream = *streams_.find(lease.stream);
+      LeaseStreamState& stream = *streams_.find(lease.lease_stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
       leave_link(stream, chunk);
@@ -570,7 +570,7 @@ class Balancer::Impl {
   void fail_hopeless() {
     const std::map<LeaseKey, std::string> failed_chunks = failed_chunks_;  // failing a lease stream erases from it
     for (const auto& [place, reason] : failed_chunks) {
-      LeaseStreamState* stream = streams_.find(place.stream);
+      LeaseStreamState* stream = streams_.find(place.lease_stream);
       if (stream == nullptr) continue;
       ChunkState& chunk = *streams_.chunk(*stream, place.step, place.chunk);
       const bool waits = chunk.state == State::waiting && chunk.rests_until_ns < 0;
@@ -630,7 +630,7 @@ class Balancer::Impl {
 
   void grant_remakes() {
     for (auto it = remakes_wanted_.begin(); it != remakes_wanted_.end();) {
-      LeaseStreamState& stream = *streams_.find(it->first.stream);
+      LeaseStreamState& stream = *streams_.find(it->first.lease_stream);
       const ChunkState unknown;  // it is done, and nothing is kept of it
       LoaderState* loader = loaders_.best(
           stream.opened.receiver, stream.opened.node,
@@ -666,7 +666,7 @@ class Balancer::Impl {
   void forget_remakes(const LeaseStreamState& stream) {
     erase_stream(remakes_wanted_, stream.id());
     for (const auto& [lease, loader] : remakes_) {
-      LoaderState* holder = lease.stream == stream.id() ? loaders_.find(loader) : nullptr;
+      LoaderState* holder = lease.lease_stream == stream.id() ? loaders_.find(loader) : nullptr;
       if (holder == nullptr) continue;
       if (holder->has_leased(lease)) {
         revoke(stream, lease, *holder);

@@ -109,7 +109,7 @@ std::string loader_name(LoaderId loader, bool embedded, const std::vector<std::s
 
 // Names one grant of one chunk.
 struct LeaseKey {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t step = 0;
   int32_t chunk = 0;
   uint32_t generation = 0;
@@ -132,9 +132,10 @@ struct LoaderJoined {
   int32_t executor_class = 0;  // 0: CPU alone, 1: GPUs beside it; costs are learned for each class
   int32_t threads = 0;         // that make the samples of its chunks; 0: as many as it has executors
 };
+// A heartbeat; what a loader reports of its work counts, too.
 struct LoaderAlive {
   LoaderId loader = 0;
-};  // heartbeat; what a loader says of its work counts, too
+};
 struct LoaderLost {
   LoaderId loader = 0;
   std::string reason;
@@ -143,12 +144,13 @@ struct LoaderLost {
 struct LoaderDraining {
   LoaderId loader = 0;
 };
+// It wants so many leases besides its depth, until it asks for another number.
 struct LoaderAhead {
   LoaderId loader = 0;
   int32_t leases = 0;
-};  // wanted besides its depth, until it says otherwise
+};
 struct LeaseStreamOpened {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   ReceiverId receiver = 0;
   int32_t node = 0;
   int64_t first_step = 0;
@@ -157,8 +159,9 @@ struct LeaseStreamOpened {
   int32_t chunks_last_step = 1;  // the last batch may be shorter
   int64_t payload_bytes = 0;     // of a whole chunk, as it travels
 };
-struct BatchBufferReserved {  // the receiver has room for this batch
-  LeaseStreamId stream = 0;
+// The receiver has room for this batch.
+struct BatchBufferReserved {
+  LeaseStreamId lease_stream = 0;
   int64_t step = 0;
   std::vector<int64_t> chunk_bytes = {};  // encoded bytes of each chunk's samples; empty: unknown
   // The group of each chunk that there is: a loader that holds it can read the chunk. Empty: every loader can read all.
@@ -166,19 +169,20 @@ struct BatchBufferReserved {  // the receiver has room for this batch
 };
 // Groups of a lease stream's samples that the loader has on its disks: all of them, in place of what it said before.
 struct SamplesHeld {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   LoaderId loader = 0;
   std::vector<int64_t> groups = {};
 };
-// next step the client takes
+// The client takes step `cursor` next.
 struct CursorMoved {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t cursor = 0;
   bool waiting = false;
 };
+// It is finished, or the client broke off.
 struct LeaseStreamClosed {
-  LeaseStreamId stream = 0;
-};  // finished, or the client broke off
+  LeaseStreamId lease_stream = 0;
+};
 struct ChunkProduced {
   LoaderId loader = 0;
   LeaseKey lease;
@@ -187,19 +191,23 @@ struct ChunkProduced {
   int64_t pixels = 0;
   int64_t held_ns = -1;  // from the lease's arrival at the loader until the chunk was sent; -1: unknown
 };
+// By the environment's fault.
 struct ChunkFailed {
   LoaderId loader = 0;
   LeaseKey lease;
   std::string reason;
-};  // the environment's fault
+};
+// The receiver has it, from any generation.
 struct ChunkAccepted {
   LeaseKey lease;
-};  // the receiver has it, from any generation
+};
+// A published chunk buffer came back.
 struct ChunkBufferFreed {
   LoaderId loader = 0;
   ReceiverId receiver = 0;
-};               // a published chunk buffer came back
-struct Tick {};  // time passes: look for expired leases, silent loaders
+};
+// Time passes: look for expired leases and silent loaders.
+struct Tick {};
 
 using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderDraining, LoaderAhead, LeaseStreamOpened,
                            BatchBufferReserved, SamplesHeld, CursorMoved, LeaseStreamClosed, ChunkProduced, ChunkFailed,
@@ -213,22 +221,23 @@ struct Grant {
   int64_t deadline = 0;
   bool compared = false;  // the receiver keeps its hashes for the second one, or is_remake() and this is it
 };
-// drop it if not begun; its chunk buffer comes by ChunkBufferFreed
+// The loader drops it where it has not begun; its chunk buffer comes by ChunkBufferFreed.
 struct Revoke {
   LoaderId loader = 0;
   LeaseKey lease;
 };
+// Silent for too long: it counts as lost.
 struct GiveUpLoader {
   LoaderId loader = 0;
   std::string reason;
-};  // silent for too long: treat as lost
+};
 // It holds nothing any more, and may go.
 struct LoaderDrained {
   LoaderId loader = 0;
 };
-// no loader can make a chunk, or none is left
+// No loader can make a chunk, or none is left.
 struct FailLeaseStream {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   std::string reason;
   LeaseKey unreadable = {};  // the chunk that nobody can read; of lease stream 0: that is not why
 };

@@ -130,26 +130,26 @@ void fields(LoaderAhead& e, F& f) {
 }
 template <class F>
 void fields(LeaseStreamOpened& e, F& f) {
-  f("stream", e.stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step),
+  f("lease_stream", e.lease_stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step),
       f("steps", e.steps);
   f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step),
       f("payload_bytes", e.payload_bytes);
 }
 template <class F>
 void fields(BatchBufferReserved& e, F& f) {
-  f("stream", e.stream), f("step", e.step), f("chunk_bytes", e.chunk_bytes), f("groups", e.groups);
+  f("lease_stream", e.lease_stream), f("step", e.step), f("chunk_bytes", e.chunk_bytes), f("groups", e.groups);
 }
 template <class F>
 void fields(SamplesHeld& e, F& f) {
-  f("stream", e.stream), f("loader", e.loader), f("groups", e.groups);
+  f("lease_stream", e.lease_stream), f("loader", e.loader), f("groups", e.groups);
 }
 template <class F>
 void fields(CursorMoved& e, F& f) {
-  f("stream", e.stream), f("cursor", e.cursor), f("waiting", e.waiting);
+  f("lease_stream", e.lease_stream), f("cursor", e.cursor), f("waiting", e.waiting);
 }
 template <class F>
 void fields(LeaseStreamClosed& e, F& f) {
-  f("stream", e.stream);
+  f("lease_stream", e.lease_stream);
 }
 template <class F>
 void fields(ChunkProduced& e, F& f) {
@@ -185,8 +185,8 @@ void fields(GiveUpLoader& a, F& f) {
 }
 template <class F>
 void fields(FailLeaseStream& a, F& f) {
-  f("stream", a.stream), f("reason", a.reason);
-  if (a.unreadable.stream != 0) f("unreadable", a.unreadable);
+  f("lease_stream", a.lease_stream), f("reason", a.reason);
+  if (a.unreadable.lease_stream != 0) f("unreadable", a.unreadable);
 }
 // clang-format on
 
@@ -196,7 +196,7 @@ struct Writer {
   template <class T>
   void operator()(const char* name, const T& value) {
     if constexpr (std::is_same_v<T, LeaseKey>) {
-      out[name] = {value.stream, value.step, value.chunk, value.generation};
+      out[name] = {value.lease_stream, value.step, value.chunk, value.generation};
     } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
       if (!value.empty()) out[name] = value;
     } else {
@@ -225,7 +225,7 @@ struct Reader {
     };
     if constexpr (std::is_same_v<T, LeaseKey>) {
       if (!at->is_array() || at->size() != 4) throw wrong("[lease stream, step, chunk, generation]");
-      value.stream = integer_from<uint64_t>((*at)[0], name);
+      value.lease_stream = integer_from<uint64_t>((*at)[0], name);
       value.step = integer_from<int64_t>((*at)[1], name);
       value.chunk = integer_from<int32_t>((*at)[2], name);
       value.generation = integer_from<uint32_t>((*at)[3], name);

@@ -26,8 +26,8 @@ constexpr int usual_chunk_buffers(int threads) {
 // Several chunks for every thread of the job, so that no thread waits for another at a batch's end; but not so small
 // that the messages cost more than they save. `most`: what a chunk buffer holds.
 constexpr int32_t chunk_samples_for(int64_t batch_size, int64_t receivers, int64_t threads, int32_t most) {
-  const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, receivers));
-  const int64_t samples = (batch_size + pieces - 1) / pieces;
+  const int64_t chunks = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, receivers));
+  const int64_t samples = (batch_size + chunks - 1) / chunks;
   return static_cast<int32_t>(std::clamp<int64_t>(samples, std::min(4, most), most));
 }
 

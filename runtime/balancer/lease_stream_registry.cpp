@@ -28,7 +28,7 @@ void forget_held(LeaseStreamState& stream, LoaderId loader, const std::string& w
 }
 
 LeaseStreamState& LeaseStreamRegistry::open(const LeaseStreamOpened& opened) {
-  LeaseStreamState& stream = streams_[opened.stream];
+  LeaseStreamState& stream = streams_[opened.lease_stream];
   stream.opened = opened;
   stream.cursor = opened.first_step;
   stream.finished_below = opened.first_step;

@@ -79,7 +79,7 @@ struct LeaseStreamState {
   bool is_ready = false;
   ReadyKey ready_key{};
 
-  LeaseStreamId id() const { return opened.stream; }
+  LeaseStreamId id() const { return opened.lease_stream; }
   int32_t chunks_of(int64_t step) const {
     return step == opened.steps - 1 ? opened.chunks_last_step : opened.chunks_per_step;
   }

@@ -34,8 +34,8 @@ std::vector<FieldRequest> field_requests(std::string_view list) {
     const size_t colon = request.name.rfind(':');
     if (colon == std::string::npos) continue;
     const std::string kind = request.name.substr(colon + 1);
-    request.said = kind == "text" || kind == "bytes";
-    if (!request.said) {
+    request.has_kind = kind == "text" || kind == "bytes";
+    if (!request.has_kind) {
       request.no_kind = kind;
       continue;
     }

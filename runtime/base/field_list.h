@@ -22,7 +22,7 @@ std::vector<std::string> names_in(std::string_view list);
 struct FieldRequest {
   std::string name;
   FieldKind kind = FieldKind::tensor;
-  bool said = false;                     // the kind was said
+  bool has_kind = false;                 // the list gives the kind
   std::optional<std::string> no_kind{};  // what stands behind the name's last ':' and is no kind
 };
 std::vector<FieldRequest> field_requests(std::string_view list);

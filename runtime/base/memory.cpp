@@ -145,7 +145,7 @@ SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes)
   SharedMemory memory;
   memory.data_ = begin + before;
   memory.size_ = bytes;
-  // Both are wishes: without them pages are small, or fork() has a little more to do.
+  // Both are optional: without them pages are small, or fork() has a little more to do.
   (void)::madvise(memory.data_, bytes, MADV_HUGEPAGE);
   (void)::madvise(memory.data_, bytes, MADV_DONTFORK);
   take_by_pieces(name, bytes, [&](size_t at, size_t count) { return populate(memory.data_ + at, count, page); });

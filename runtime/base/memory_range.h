@@ -1,4 +1,4 @@
-// Bytes of the memory that a loader's GPU shares.
+// Bytes of the memory that a loader's GPU exports.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,8 @@
 
 #include "runtime/base/error.h"
 
+extern char** environ;
+
 namespace penstock {
 namespace {
 
@@ -36,6 +38,18 @@ const std::vector<Variable>& variables() {
 std::string environment_value(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+std::map<std::string, std::string> environment_values(std::string_view prefix) {
+  std::map<std::string, std::string> out;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos && text.substr(0, equals).starts_with(prefix)) {
+      out.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return out;
 }
 
 Switches switches() {

@@ -10,7 +10,9 @@
 //   call reads the environment as it is then.
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 
 namespace penstock {
 
@@ -40,5 +42,7 @@ void check_switches();
 
 // The value of a variable that is no switch: what processes of a job pass to each other.
 std::string environment_value(const char* name);
+// All variables whose names begin with `prefix`.
+std::map<std::string, std::string> environment_values(std::string_view prefix);
 
 }  // namespace penstock

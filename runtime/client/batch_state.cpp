@@ -52,11 +52,21 @@ int64_t Batch::step() const {
 Arithmetic Batch::arithmetic() const {
   return state_->form->arithmetic;
 }
+Batch BatchState::batch_of(std::shared_ptr<BatchState> state) {
+  Batch batch;
+  batch.state_ = std::move(state);
+  return batch;
+}
+const std::shared_ptr<BatchState>& BatchState::of(const Batch& batch) {
+  return batch.state_;
+}
+
 std::vector<GpuImages> OfferedGpuMemory::images_of(const Batch& batch) {
   std::vector<GpuImages> images;
-  for (const LentBufferRange& buffer_range : batch.state_->lent.buffer_ranges) {
+  const std::shared_ptr<BatchState>& state = BatchState::of(batch);
+  for (const LentBufferRange& buffer_range : state->lent.buffer_ranges) {
     images.push_back({buffer_range.memory, buffer_range.place.first, buffer_range.place.samples, buffer_range.place.at,
-                      buffer_range.place.bytes, batch.state_});
+                      buffer_range.place.bytes, state});
   }
   std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return images;

@@ -2,6 +2,7 @@
 //
 //   auto form = std::make_shared<const BatchForm>(batch_form(resolved, opened));     // once for a split
 //   auto state = std::make_shared<BatchState>(form, lent, give_back);                // for each batch
+//   return BatchState::batch_of(state);
 //
 // Lifetime: copies of a Batch share one BatchState; the last one gives the batch buffer back, by `give_back`, which
 //   also keeps alive whoever takes it (the DataLoader's inside, and so an embedded world). The mapping of the pool
@@ -26,6 +27,8 @@
 
 namespace penstock {
 
+class Batch;
+
 // What all batches of a split have in common.
 struct BatchForm {
   FieldTable fields;
@@ -48,6 +51,9 @@ struct BatchState {
   BatchState(const BatchState&) = delete;
   BatchState& operator=(const BatchState&) = delete;
   ~BatchState() { give_back(); }
+
+  static Batch batch_of(std::shared_ptr<BatchState> state);
+  static const std::shared_ptr<BatchState>& of(const Batch& batch);  // null: an empty batch
 
   std::byte* data() const {
     return lent.pool->memory.data() + static_cast<size_t>(lent.info.batch_buffer) * lent.pool->batch_buffer_bytes;

@@ -61,24 +61,24 @@ uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> 
   UniqueFd fd;
   const auto answer = expect<ClientIteration>("the beginning of an epoch", &fd);
   add_pool(answer, std::move(fd));
-  returned_.begin(answer.stream, answer.pool);
-  return answer.stream;
+  returned_.begin(answer.iteration, answer.pool);
+  return answer.iteration;
 }
 
-void ClientSession::add_pool(const ClientIteration& stream, UniqueFd fd) {
-  if (pools_.contains(stream.pool)) return;
+void ClientSession::add_pool(const ClientIteration& iteration, UniqueFd fd) {
+  if (pools_.contains(iteration.pool)) return;
   const auto pool = std::make_shared<PoolMapping>();
-  pool->batch_buffer_bytes = stream.batch_buffer_bytes;
+  pool->batch_buffer_bytes = iteration.batch_buffer_bytes;
   pool->memory =
-      SharedMemory::open(std::move(fd), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
+      SharedMemory::open(std::move(fd), iteration.batch_buffer_bytes * static_cast<size_t>(iteration.batch_buffers),
                          SharedMemory::Access::read_write);
-  pools_.emplace(stream.pool, pool);
+  pools_.emplace(iteration.pool, pool);
 }
 
-std::optional<LentBatch> ClientSession::next(uint64_t stream) {
+std::optional<LentBatch> ClientSession::next(uint64_t iteration) {
   check_owner();
   MutexLock lock(mutex_);
-  const ClientMessage answer = answer_of(stream);
+  const ClientMessage answer = answer_of(iteration);
   if (std::holds_alternative<ClientEnd>(answer)) return std::nullopt;
   if (const auto* failed = std::get_if<ClientFailed>(&answer)) fail(failed->error_kind, failed->error, failed->remedy);
   const auto* info = std::get_if<ClientBatch>(&answer);
@@ -100,7 +100,7 @@ LentBatch ClientSession::lent(const ClientBatch& info) {
       send(ClientRelease{info.pool, info.batch_buffer});
       throw lost_with_its_loader();
     }
-    const SharedGpuMemory& memory = *exported->second;
+    const ExportedGpuMemory& memory = *exported->second;
     if (buffer_range.first < 0 || buffer_range.samples < 0 ||
         buffer_range.first > info.samples - buffer_range.samples ||
         !lies_within({buffer_range.at, buffer_range.bytes}, memory.bytes)) {
@@ -127,16 +127,16 @@ void ClientSession::check_owner() const {
 
 // ---- from destructors: never throws, and says nothing in a forked child ------------------------------------------
 void ClientSession::release(const ClientBatch& batch) noexcept {
-  returned_.count(batch.stream, batch.pool);
+  returned_.count(batch.iteration, batch.pool);
   try_send(ClientRelease{batch.pool, batch.batch_buffer});
 }
 
-void ClientSession::stop(uint64_t stream) noexcept {
+void ClientSession::stop(uint64_t iteration) noexcept {
   if (::getpid() != owner_) return;
-  returned_.end(stream);
-  try_send(ClientStop{stream});
+  returned_.end(iteration);
+  try_send(ClientStop{iteration});
   try {
-    outbox_.put_stopped(stream);
+    outbox_.put_stopped(iteration);
   } catch (...) {  // out of memory: a batch that still comes for it stays held, which is safe
   }
 }
@@ -169,7 +169,7 @@ void ClientSession::empty_outbox() {
 
 // An iteration that ended while its answer waited here: its batch goes back.
 void ClientSession::drop_stopped() {
-  for (const uint64_t stream : outbox_.take_stopped()) answers_.stop(stream);
+  for (const uint64_t iteration : outbox_.take_stopped()) answers_.stop(iteration);
   for (const ClientRelease& back : answers_.drop_stopped()) socket_.send(encode_client(back));
 }
 
@@ -210,7 +210,7 @@ ReceiverAnswer ClientSession::answer_to(uint64_t question, const std::string& wh
     if (auto answer = questions_.take(question)) return std::move(*answer);
     std::optional<ReceiverAnswer> any = receive_once(what, 0, wait_deadline);
     if (!any) continue;
-    if (const uint64_t whose = stream_of(any->message)) {
+    if (const uint64_t whose = iteration_of(any->message)) {
       keep_for_later(whose, std::move(any->message));
     } else {
       answered(std::move(*any));
@@ -225,13 +225,13 @@ void ClientSession::answered(ReceiverAnswer answer) {
 
 // Undoes what was answered after its asker had been interrupted: an iteration that nobody knows of is ended.
 void ClientSession::undo(ReceiverAnswer left) {
-  const auto* stream = std::get_if<ClientIteration>(&left.message);
-  if (stream == nullptr) return;
-  socket_.send(encode_client(ClientStop{stream->stream}));
-  add_pool(*stream, std::move(left.fd));  // the receiver shows it once
+  const auto* iteration = std::get_if<ClientIteration>(&left.message);
+  if (iteration == nullptr) return;
+  socket_.send(encode_client(ClientStop{iteration->iteration}));
+  add_pool(*iteration, std::move(left.fd));  // the receiver shows it once
 }
 
-std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream,
+std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& what, uint64_t iteration,
                                                           WaitDeadline& wait_deadline) {
   for (;;) {
     Packet packet;
@@ -247,12 +247,12 @@ std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& wha
       return ReceiverAnswer{std::move(message), std::move(packet.fd)};
     }
     if (socket_.closed()) hung_up(what);
-    if (stream != 0 && waits_ended_.load(std::memory_order_relaxed)) {
+    if (iteration != 0 && waits_ended_.load(std::memory_order_relaxed)) {
       throw Error(ErrorKind::usage,
                   "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
                   "close it when nobody asks it any more");
     }
-    switch (wait_deadline.look(returned_.still_all_held(stream), returned_.any_of(stream))) {
+    switch (wait_deadline.look(returned_.still_all_held(iteration), returned_.any_of(iteration))) {
       case WaitDeadline::WaitOutcome::wait: break;
       case WaitDeadline::WaitOutcome::loaders_late: too_late(what);
       case WaitDeadline::WaitOutcome::program_late: holds_too_much();
@@ -264,21 +264,21 @@ std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& wha
   }
 }
 
-// Asks for the stream's next batch, unless that was done before and the wait was interrupted.
-ClientMessage ClientSession::answer_of(uint64_t stream) {
+// Asks for the iteration's next batch, unless that was done before and the wait was interrupted.
+ClientMessage ClientSession::answer_of(uint64_t iteration) {
   report_warnings();
   WaitDeadline wait_deadline(clock_, options_.timeout_ns);
   for (;;) {
     // Another thread may have received our answer while we had released the lock: for an iteration of its own, and then
     // it is kept here; or as its own, where threads share an iteration, and then we ask for the next.
-    if (auto kept = answers_.take(stream)) return std::move(*kept);
-    if (answers_.ask(stream)) send(ClientNext{stream});
-    std::optional<ReceiverAnswer> answer = receive_once("the next batch", stream, wait_deadline);
+    if (auto kept = answers_.take(iteration)) return std::move(*kept);
+    if (answers_.ask(iteration)) send(ClientNext{iteration});
+    std::optional<ReceiverAnswer> answer = receive_once("the next batch", iteration, wait_deadline);
     if (!answer) continue;
-    const uint64_t whose = stream_of(answer->message);
-    if (whose == stream) {
-      answers_.arrived(stream);
-      returned_.delivered(stream);
+    const uint64_t whose = iteration_of(answer->message);
+    if (whose == iteration) {
+      answers_.arrived(iteration);
+      returned_.delivered(iteration);
       return std::move(answer->message);
     }
     if (whose != 0) {
@@ -291,15 +291,16 @@ ClientMessage ClientSession::answer_of(uint64_t stream) {
   }
 }
 
-void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
+void ClientSession::keep_for_later(uint64_t iteration, ClientMessage answer) {
   for (const uint64_t over : outbox_.take_stopped()) answers_.stop(over);
-  if (const auto back = answers_.keep(stream, std::move(answer))) send(*back);
+  if (const auto back = answers_.keep(iteration, std::move(answer))) send(*back);
 }
 
 // ---- memory of loaders' GPUs -------------------------------------------------------------------------------------
 bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) {
   if (const auto* exported = std::get_if<ClientExport>(&message)) {
-    const auto memory = std::make_shared<SharedGpuMemory>(exported->exported, exported->bytes, fd ? fd.release() : -1);
+    const auto memory =
+        std::make_shared<ExportedGpuMemory>(exported->exported, exported->bytes, fd ? fd.release() : -1);
     memory->linked = exported->linked;
     offers_.push_back(memory);
     exports_[exported->exported] = memory;
@@ -309,7 +310,7 @@ bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) 
     const auto known = exports_.find(opened->exported);
     if (known == exports_.end()) return true;
     // Another one: what the program has was shown as it was.
-    const auto memory = std::make_shared<SharedGpuMemory>(opened->exported, known->second->bytes, -1);
+    const auto memory = std::make_shared<ExportedGpuMemory>(opened->exported, known->second->bytes, -1);
     memory->linked = true;
     memory->link_id = opened->id;
     memory->problem = opened->problem;
@@ -328,13 +329,13 @@ bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) 
   return false;
 }
 
-std::vector<std::shared_ptr<const SharedGpuMemory>> ClientSession::take_offers() {
+std::vector<std::shared_ptr<const ExportedGpuMemory>> ClientSession::take_offers() {
   check_owner();
   MutexLock lock(mutex_);
   return std::exchange(offers_, {});
 }
 
-void ClientSession::use(const SharedGpuMemory& memory) {
+void ClientSession::use(const ExportedGpuMemory& memory) {
   check_owner();
   MutexLock lock(mutex_);
   send(ClientExportUsed{memory.number, true});
@@ -346,13 +347,13 @@ void ClientSession::use_none() {
   for (const auto& [number, memory] : exports_) send(ClientExportUsed{number, false});
 }
 
-void ClientSession::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
+void ClientSession::ask_for_link(const ExportedGpuMemory& memory, const std::string& identity) {
   check_owner();
   MutexLock lock(mutex_);
   send(ClientLinkAsked{memory.number, identity});
 }
 
-void ClientSession::ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs) {
+void ClientSession::ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs) {
   check_owner();
   if (memory.gone.load(std::memory_order_relaxed)) {
     throw lost_with_its_loader();
@@ -365,7 +366,7 @@ void ClientSession::ask_for_images(const SharedGpuMemory& memory, std::vector<Me
 void ClientSession::received(const ClientNotice& notice) {
   warnings_.push_back(notice.text);
   unsaid_.push_back(notice.text);
-  if (notice.held_stream != 0) returned_.all_held(notice.held_stream);
+  if (notice.held_iteration != 0) returned_.all_held(notice.held_iteration);
 }
 
 void ClientSession::hung_up(const std::string& what) {

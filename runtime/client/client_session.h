@@ -2,9 +2,9 @@
 //
 //   ClientSession session(std::move(socket), options);        // a connected socket, as receiver_connection.h finds one
 //   const ClientOpened& opened = session.open(client_open);
-//   const uint64_t stream = session.begin(epoch, step, {});
-//   while (auto lent = session.next(stream)) { …; session.release(lent->info); }
-//   session.stop(stream);
+//   const uint64_t iteration = session.begin(epoch, step, {});
+//   while (auto lent = session.next(iteration)) { …; session.release(lent->info); }
+//   session.stop(iteration);
 //
 // Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own
 //   keeps it for the other (iteration_answers.h for next batches, question_queue.h for all else).
@@ -55,9 +55,9 @@ struct PoolMapping {
   size_t batch_buffer_bytes = 0;
 };
 
-// Images of a batch in memory that a loader's GPU shares.
+// Images of a batch in memory that a loader's GPU exports.
 struct LentBufferRange {
-  std::shared_ptr<const SharedGpuMemory> memory;
+  std::shared_ptr<const ExportedGpuMemory> memory;
   ClientBufferRange place;
 };
 
@@ -89,21 +89,21 @@ class ClientSession {
   const ClientOpened& opened() const noexcept { return opened_; }
 
   uint64_t begin(int64_t epoch, int64_t step, std::vector<int64_t> order);  // the number that names the iteration
-  std::optional<LentBatch> next(uint64_t stream);                           // nothing at the end
+  std::optional<LentBatch> next(uint64_t iteration);                        // nothing at the end
   void release(const ClientBatch& batch) noexcept;
-  void stop(uint64_t stream) noexcept;
+  void stop(uint64_t iteration) noexcept;
   // From any thread: whoever waits in next(), or will, has an Error(usage) within a tenth of a second. All else goes
   // on.
   void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
   std::string stats();
 
-  // Where the split was opened with gpu_images: memory that loaders' GPUs share, each once, as it comes; that the
+  // Where the split was opened with gpu_images: memory that loaders' GPUs export, each once, as it comes; that the
   // program has it open, and that it reads none any more.
-  std::vector<std::shared_ptr<const SharedGpuMemory>> take_offers();
-  void use(const SharedGpuMemory& memory);
+  std::vector<std::shared_ptr<const ExportedGpuMemory>> take_offers();
+  void use(const ExportedGpuMemory& memory);
   void use_none();
-  void ask_for_link(const SharedGpuMemory& memory, const std::string& identity);
-  void ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs);
+  void ask_for_link(const ExportedGpuMemory& memory, const std::string& identity);
+  void ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs);
 
   // To the program: on_warning now, and take_warnings() at any time.
   void warn(const std::string& text);
@@ -121,13 +121,13 @@ class ClientSession {
   ReceiverAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
   void answered(ReceiverAnswer answer) PENSTOCK_REQUIRES(mutex_);
   void undo(ReceiverAnswer left) PENSTOCK_REQUIRES(mutex_);
-  void add_pool(const ClientIteration& stream, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
-  // `stream`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
+  void add_pool(const ClientIteration& iteration, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
+  // `iteration`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
   // lock.
-  std::optional<ReceiverAnswer> receive_once(const std::string& what, uint64_t stream, WaitDeadline& wait_deadline)
+  std::optional<ReceiverAnswer> receive_once(const std::string& what, uint64_t iteration, WaitDeadline& wait_deadline)
       PENSTOCK_REQUIRES(mutex_);
-  ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_);
-  void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
+  ClientMessage answer_of(uint64_t iteration) PENSTOCK_REQUIRES(mutex_);
+  void keep_for_later(uint64_t iteration, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
 
   bool received_export(const ClientMessage& message, UniqueFd& fd) PENSTOCK_REQUIRES(mutex_);
   LentBatch lent(const ClientBatch& info) PENSTOCK_REQUIRES(mutex_);
@@ -149,8 +149,8 @@ class ClientSession {
   PacketSocket socket_ PENSTOCK_GUARDED_BY(mutex_);
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
-  std::map<int32_t, std::shared_ptr<const SharedGpuMemory>> exports_ PENSTOCK_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const SharedGpuMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
+  std::map<int32_t, std::shared_ptr<const ExportedGpuMemory>> exports_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const ExportedGpuMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
   IterationAnswers answers_ PENSTOCK_GUARDED_BY(mutex_);
   QuestionQueue questions_ PENSTOCK_GUARDED_BY(mutex_);
   Outbox outbox_;

@@ -1,3 +1,7 @@
+// The parts behind the public header: receiver_connection.h finds the receiver (attach.h, embedded_place.h);
+// client_session.h talks to it (iteration_answers.h, question_queue.h, outbox.h, returned_batches.h, wait_deadline.h);
+// batch_state.h is what is behind a Batch; client_state.h and state_file.h are checkpoints; gpu_images.h is for images that
+// stay on a loader's GPU.
 #include "runtime/client/data_loader.h"
 
 #include <nlohmann/json.hpp>
@@ -42,6 +46,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
   }
 
+  static const std::shared_ptr<DataLoaderImpl>& of(const DataLoader& loader) { return loader.impl_; }
+
   ClientSession& session() { return *session_; }
   const ClientOpened& opened() const { return session_->opened(); }
   const ResolvedSplit& resolved() const { return resolved_; }
@@ -64,13 +70,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   bool training() const { return resolved_.split.mode == Mode::train; }
 
   // An empty batch at the end.
-  Batch next(uint64_t stream) {
-    std::optional<LentBatch> lent = session_->next(stream);
+  Batch next(uint64_t iteration) {
+    std::optional<LentBatch> lent = session_->next(iteration);
     if (!lent) return {};
-    Batch batch;
-    batch.state_ = std::make_shared<BatchState>(
-        form_, *lent, [self = shared_from_this(), info = lent->info] { self->session_->release(info); });
-    return batch;
+    return BatchState::batch_of(std::make_shared<BatchState>(
+        form_, *lent, [self = shared_from_this(), info = lent->info] { self->session_->release(info); }));
   }
 
   std::string report() {
@@ -131,23 +135,23 @@ std::shared_ptr<DataLoaderImpl> make_impl(const JobMaker& read, const std::strin
 
 }  // namespace
 
-SharedGpuMemory::~SharedGpuMemory() {
+ExportedGpuMemory::~ExportedGpuMemory() {
   UniqueFd(fd).reset();
 }
 
 struct BatchStream::Iteration {
   std::shared_ptr<DataLoaderImpl> loader;
-  uint64_t stream = 0;
+  uint64_t number = 0;
   bool over = false;
 
   ~Iteration() {
-    if (loader) loader->session().stop(stream);
+    if (loader) loader->session().stop(number);
   }
 };
 
 Batch BatchStream::next() {
   if (!iteration_ || iteration_->over) return {};
-  Batch batch = iteration_->loader->next(iteration_->stream);
+  Batch batch = iteration_->loader->next(iteration_->number);
   iteration_->over = !batch;
   return batch;
 }
@@ -196,7 +200,7 @@ BatchStream DataLoader::start_at(int64_t which, int64_t step) {
 BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
   BatchStream stream;
   stream.iteration_ = std::make_shared<BatchStream::Iteration>();
-  stream.iteration_->stream = impl_->session().begin(which, step, std::move(order));
+  stream.iteration_->number = impl_->session().begin(which, step, std::move(order));
   stream.iteration_->loader = impl_;
   impl_->last_epoch = which;  // an interrupted begin() was none
   impl_->next_epoch.reset();
@@ -292,19 +296,20 @@ void DataLoader::end_waits() noexcept {
   impl_->session().end_waits();
 }
 
-std::vector<std::shared_ptr<const SharedGpuMemory>> OfferedGpuMemory::take() {
+OfferedGpuMemory::OfferedGpuMemory(const DataLoader& loader) : loader_(DataLoaderImpl::of(loader)) {}
+std::vector<std::shared_ptr<const ExportedGpuMemory>> OfferedGpuMemory::take() {
   return loader_->session().take_offers();
 }
-void OfferedGpuMemory::use(const SharedGpuMemory& memory) {
+void OfferedGpuMemory::use(const ExportedGpuMemory& memory) {
   loader_->session().use(memory);
 }
 void OfferedGpuMemory::use_none() {
   loader_->session().use_none();
 }
-void OfferedGpuMemory::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
+void OfferedGpuMemory::ask_for_link(const ExportedGpuMemory& memory, const std::string& identity) {
   loader_->session().ask_for_link(memory, identity);
 }
-void OfferedGpuMemory::ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs) {
+void OfferedGpuMemory::ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs) {
   loader_->session().ask_for_images(memory, std::move(runs));
 }
 

@@ -52,9 +52,6 @@
 //   cursors), each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is
 //   needed; batches that are held stay valid.
 // The library installs no signal handlers and never prints.
-// Parts: receiver_connection.h finds the receiver (attach.h, embedded_place.h); client_session.h talks to it
-//   (iteration_answers.h, question_queue.h, outbox.h, returned_batches.h, wait_deadline.h); batch_state.h is what is behind
-//   a Batch; client_state.h and state_file.h are checkpoints; gpu_images.h is for images that stay on a loader's GPU.
 #pragma once
 
 #include <cstddef>
@@ -85,8 +82,8 @@ class Finisher;
 class ReceiverHost;
 struct BatchState;
 
-// An empty Batch (default-constructed, or behind the end) can only be tested with `if (batch)`; every other call on it is an
-// error of the caller.
+// An empty Batch (default-constructed, or behind the end) can only be tested with `if (batch)`; every other call on it is
+// an error of the caller.
 class Batch {
  public:
   Batch() = default;
@@ -113,8 +110,7 @@ class Batch {
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
  private:
-  friend class DataLoaderImpl;
-  friend class OfferedGpuMemory;
+  friend struct BatchState;
   size_t place_of(const std::string& field) const;
   std::shared_ptr<BatchState> state_;
 };
@@ -131,7 +127,7 @@ struct DataLoaderOptions {
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // GPU say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
-  // Besides, images that a loader's GPU made may stay in memory that this GPU shares, from where the Python package
+  // Besides, images that a loader's GPU made may stay in memory that this GPU exports, from where the Python package
   // reads them (gpu_images.h). The program then finishes all images of a batch on a GPU of its own. Not where MixUp or
   // CutMix mix batches, nor where batches are dumped.
   bool gpu_images = false;
@@ -235,7 +231,7 @@ class DataLoader {
   Finisher finisher() const;
 
  private:
-  friend class OfferedGpuMemory;
+  friend class DataLoaderImpl;
   explicit DataLoader(std::shared_ptr<DataLoaderImpl> impl);
   std::shared_ptr<DataLoaderImpl> impl_;
 };

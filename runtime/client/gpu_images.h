@@ -1,4 +1,4 @@
-// Images of batches that stay where they were made: in memory that loaders' GPUs share. For a program that finishes
+// Images of batches that stay where they were made: in memory that loaders' GPUs export. For a program that finishes
 // images on a GPU of its own, as the Python package does (bindings/python/finishing.cpp); not installed, as neither is
 // what opens such memory (runtime/gpu/gpu.h).
 //
@@ -33,12 +33,12 @@
 
 namespace penstock {
 
-struct SharedGpuMemory {
-  SharedGpuMemory(int32_t number_at_receiver, uint64_t size, int own_fd)
+struct ExportedGpuMemory {
+  ExportedGpuMemory(int32_t number_at_receiver, uint64_t size, int own_fd)
       : number(number_at_receiver), bytes(size), fd(own_fd) {}
-  SharedGpuMemory(const SharedGpuMemory&) = delete;
-  SharedGpuMemory& operator=(const SharedGpuMemory&) = delete;
-  ~SharedGpuMemory();
+  ExportedGpuMemory(const ExportedGpuMemory&) = delete;
+  ExportedGpuMemory& operator=(const ExportedGpuMemory&) = delete;
+  ~ExportedGpuMemory();
 
   const int32_t number;
   const uint64_t bytes;
@@ -51,7 +51,7 @@ struct SharedGpuMemory {
 
 // Images of consecutive samples of a batch: uint8 [samples, 3, h, w] from `at` on.
 struct GpuImages {
-  std::shared_ptr<const SharedGpuMemory> memory;
+  std::shared_ptr<const ExportedGpuMemory> memory;
   int64_t first = 0;  // of the batch's samples
   int64_t samples = 0;
   uint64_t at = 0;
@@ -61,18 +61,18 @@ struct GpuImages {
 
 class OfferedGpuMemory {
  public:
-  explicit OfferedGpuMemory(DataLoader& loader) : loader_(loader.impl_) {}
+  explicit OfferedGpuMemory(const DataLoader& loader);
 
-  // What loaders' GPUs share, each once, as next() hears of it; of linked memory once more after ask_for_link(), and
+  // What loaders' GPUs export, each once, as next() hears of it; of linked memory once more after ask_for_link(), and
   // with a problem when its loader has ended the link.
-  std::vector<std::shared_ptr<const SharedGpuMemory>> take();
+  std::vector<std::shared_ptr<const ExportedGpuMemory>> take();
   // The program has it open: batches have images there only after it has said so.
-  void use(const SharedGpuMemory& memory);
+  void use(const ExportedGpuMemory& memory);
   void use_none();  // it reads none any more, of batches that are still to be made
   // `identity`: Gpu::identity() of the GPU that will receive.
-  void ask_for_link(const SharedGpuMemory& memory, const std::string& identity);
+  void ask_for_link(const ExportedGpuMemory& memory, const std::string& identity);
   // What is about to be received, in that order.
-  void ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs);
+  void ask_for_images(const ExportedGpuMemory& memory, std::vector<MemoryRange> runs);
 
   // In order of samples: what image() shows of these is old. What a stream was told to read there is read before the
   // last of them, and of the batch, goes.

@@ -1,12 +1,12 @@
 // The answers to a client's questions for its next batches: asked for, come early, or of iterations that are over.
 //
 //   // it came while somebody waited for another iteration
-//   if (auto answer = answers.take(stream)) return *answer;
-//   if (answers.ask(stream)) send(ClientNext{stream});            // unless that was done before
-//   if (const uint64_t whose = stream_of(message)) ...            // a message that is such an answer
-//   answers.arrived(stream);                                      // ours, or else:
+//   if (auto answer = answers.take(iteration)) return *answer;
+//   if (answers.ask(iteration)) send(ClientNext{iteration});      // unless that was done before
+//   if (const uint64_t whose = iteration_of(message)) ...         // a message that is such an answer
+//   answers.arrived(iteration);                                   // ours, or else:
 //   if (const auto back = answers.keep(whose, message)) send(*back);
-//   answers.stop(stream);                                         // the iteration is over
+//   answers.stop(iteration);                                      // the iteration is over
 //   for (const ClientRelease& back : answers.drop_stopped()) send(back);
 //
 // The states of one iteration:
@@ -31,16 +31,16 @@
 namespace penstock {
 
 // The iteration whose ClientNext this message answers; 0: none.
-uint64_t stream_of(const ClientMessage& message);
+uint64_t iteration_of(const ClientMessage& message);
 
 class IterationAnswers {
  public:
-  bool ask(uint64_t stream) { return asked_.insert(stream).second; }
-  std::optional<ClientMessage> take(uint64_t stream);
-  void arrived(uint64_t stream) { asked_.erase(stream); }
-  std::optional<ClientRelease> keep(uint64_t stream, ClientMessage answer);
+  bool ask(uint64_t iteration) { return asked_.insert(iteration).second; }
+  std::optional<ClientMessage> take(uint64_t iteration);
+  void arrived(uint64_t iteration) { asked_.erase(iteration); }
+  std::optional<ClientRelease> keep(uint64_t iteration, ClientMessage answer);
 
-  void stop(uint64_t stream) { stopped_.insert(stream); }
+  void stop(uint64_t iteration) { stopped_.insert(iteration); }
   std::vector<ClientRelease> drop_stopped();
 
  private:

@@ -1,9 +1,9 @@
 // What a client's other threads want to say while one of them waits for the receiver, for long, with the socket's lock.
 //
 //   outbox.put(encode_client(ClientRelease{pool, batch_buffer}));  // any thread, at any time: a batch was dropped
-//   outbox.put_stopped(stream);                              // an iteration is over
+//   outbox.put_stopped(iteration);                           // an iteration is over
 //   for (const Message& m : outbox.take()) socket.send(m);   // who has the socket, every few milliseconds
-//   for (const uint64_t stream : outbox.take_stopped()) ...
+//   for (const uint64_t iteration : outbox.take_stopped()) ...
 //
 // Its lock is held for a few instructions and nothing else is locked inside, so destructors may wait for it.
 // Thread-safety: everything from any thread. Ownership: the messages, until they are taken. Failure: std::bad_alloc.
@@ -24,9 +24,9 @@ class Outbox {
     MutexLock lock(mutex_);
     messages_.push_back(std::move(message));
   }
-  void put_stopped(uint64_t stream) {
+  void put_stopped(uint64_t iteration) {
     MutexLock lock(mutex_);
-    stopped_.push_back(stream);
+    stopped_.push_back(iteration);
   }
   std::vector<Message> take() {
     MutexLock lock(mutex_);

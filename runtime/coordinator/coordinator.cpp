@@ -109,17 +109,17 @@ class Coordinator::Impl {
                    [&](const SizesTold& m) { splits_.sizes_told(peer, m); },
                    [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
                    [&](const BatchBufferFree& m) {
-                     if (waits(m.stream, m)) return;
+                     if (waits(m.lease_stream, m)) return;
                      batch_buffer_free(m);
                    },
                    [&](const CursorAt& m) {
-                     if (waits(m.stream, m)) return;
-                     if (streams_.count(m.stream) == 0) return;
-                     auto& batches = streams_.at(m.stream).batches;
+                     if (waits(m.lease_stream, m)) return;
+                     if (streams_.count(m.lease_stream) == 0) return;
+                     auto& batches = streams_.at(m.lease_stream).batches;
                      batches.erase(batches.begin(), batches.lower_bound(m.cursor));
-                     apply(CursorMoved{m.stream, m.cursor, m.waiting});
+                     apply(CursorMoved{m.lease_stream, m.cursor, m.waiting});
                    },
-                   [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
+                   [&](const CloseLeaseStream& m) { close_lease_stream(m.lease_stream); },
                    [&](const ProgramsAt& m) { programs_at(peer, m.living); },
                    [&](const ChunkDone& m) {
                      apply(ChunkProduced{peer, m.lease, m.busy_ns, m.bytes, m.pixels, m.held_ns});
@@ -134,7 +134,7 @@ class Coordinator::Impl {
                      apply(ChunkBufferFreed{peer, m.receiver});
                    },
                    [&](const ChunkTaken& m) {
-                     if (streams_.count(m.lease.stream) != 0) apply(ChunkAccepted{m.lease});
+                     if (streams_.count(m.lease.lease_stream) != 0) apply(ChunkAccepted{m.lease});
                    },
                    [&](const auto&) {
                      throw Error(ErrorKind::peer_lost,
@@ -303,7 +303,7 @@ class Coordinator::Impl {
     if (notice_) notice_(name(peer) + " is back and takes work again");
   }
 
-  struct Stream {
+  struct LeaseStream {
     Fingerprint fingerprint = 0;
     PeerId receiver = 0;
     int32_t replica = 0;
@@ -402,7 +402,7 @@ class Coordinator::Impl {
     OpenedSplit* found = splits_.find(m.fingerprint);
     if (found == nullptr) {
       send_(receiver,
-            LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
+            LeaseStreamFailed{m.lease_stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
       return;
     }
     OpenedSplit& split = *found;
@@ -411,12 +411,12 @@ class Coordinator::Impl {
                                                       m.epoch, m.first_step);
     if (complaint) {
       send_(receiver,
-            LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
+            LeaseStreamFailed{m.lease_stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
                               "resume every trainer from the same state, and call set_epoch() alike in all of them"});
       return;
     }
-    planning_[m.stream] = {receiver, m, {}};
-    try_planned(m.stream);
+    planning_[m.lease_stream] = {receiver, m, {}};
+    try_planned(m.lease_stream);
   }
 
   // True: the iteration's plan is still being made; the message is kept, and handled when the plan is there.
@@ -452,7 +452,7 @@ class Coordinator::Impl {
 
   void begin_lease_stream(PeerId receiver, const OpenLeaseStream& m, OpenedSplit& split,
                           std::shared_ptr<const Plan> plan) {
-    Stream stream;
+    LeaseStream stream;
     stream.fingerprint = m.fingerprint;
     stream.receiver = receiver;
     stream.plan = std::move(plan);
@@ -465,24 +465,24 @@ class Coordinator::Impl {
     const bool by_holder = stream.placement != nullptr;
     const int64_t steps = stream.plan->steps();
     if (m.first_step >= steps) return;  // an iteration of no steps: it was only to be compared
-    const auto pieces = [&](int64_t step) {
+    const auto chunks = [&](int64_t step) {
       return static_cast<int32_t>((stream.plan->batch_length(step) + stream.chunk_samples - 1) / stream.chunk_samples);
     };
     LeaseStreamOpened opened;
-    opened.stream = m.stream;
+    opened.lease_stream = m.lease_stream;
     opened.receiver = receiver;
     opened.node = node_of(receiver);
     opened.first_step = m.first_step;
     opened.steps = steps;
-    opened.chunks_per_step = pieces(0);
-    opened.chunks_last_step = pieces(steps - 1);
+    opened.chunks_per_step = chunks(0);
+    opened.chunks_last_step = chunks(steps - 1);
     opened.payload_bytes = split.prepared.sample_bytes * stream.chunk_samples;
-    send_(receiver, LeaseStreamReady{m.stream, stream.chunk_samples, by_holder});
-    streams_[m.stream] = std::move(stream);
+    send_(receiver, LeaseStreamReady{m.lease_stream, stream.chunk_samples, by_holder});
+    streams_[m.lease_stream] = std::move(stream);
     apply(opened);
     if (!by_holder) return;
     const std::set<PeerId> joined = joined_;
-    for (const PeerId loader : joined) say_held(loader, m.fingerprint, m.stream);
+    for (const PeerId loader : joined) say_held(loader, m.fingerprint, m.lease_stream);
   }
 
   // Tells the balancer what the loader can read of the split's lease streams, or of one of them: nothing where the
@@ -502,15 +502,15 @@ class Coordinator::Impl {
   }
 
   void batch_buffer_free(const BatchBufferFree& m) {
-    const auto it = streams_.find(m.stream);
+    const auto it = streams_.find(m.lease_stream);
     if (it == streams_.end()) return;
-    BatchBufferReserved reserved{m.stream, m.step, chunk_bytes(it->second, m.stream, m.step)};
+    BatchBufferReserved reserved{m.lease_stream, m.step, chunk_bytes(it->second, m.lease_stream, m.step)};
     if (it->second.placement) reserved.groups = cut_of(it->second, m.step).groups;
     apply(reserved);
   }
 
   // Made once for all chunks of a step; kept until the program has taken it.
-  static const BatchPlan& batch_of(Stream& stream, int64_t step) {
+  static const BatchPlan& batch_of(LeaseStream& stream, int64_t step) {
     const auto known = stream.batches.find(step);
     if (known != stream.batches.end()) return known->second;
     const bool own = stream.of_replicas > 0;
@@ -520,7 +520,7 @@ class Coordinator::Impl {
   }
 
   // Encoded, of a step's chunks; empty where the loaders know nothing of the samples' sizes, or not yet.
-  std::vector<int64_t> chunk_bytes(Stream& stream, LeaseStreamId id, int64_t step) {
+  std::vector<int64_t> chunk_bytes(LeaseStream& stream, LeaseStreamId id, int64_t step) {
     const OpenedSplit* split = splits_.find(stream.fingerprint);
     if (split == nullptr || split->sizes.empty() || step < 0 || step >= stream.plan->steps()) return {};
     const BatchPlan& batch = batch_of(stream, step);
@@ -536,7 +536,7 @@ class Coordinator::Impl {
     return bytes;
   }
 
-  static const BatchCut& cut_of(Stream& stream, int64_t step) {
+  static const BatchCut& cut_of(LeaseStream& stream, int64_t step) {
     constexpr size_t kept = 16;
     const auto known = stream.cuts.find(step);
     if (known != stream.cuts.end()) return known->second;
@@ -545,7 +545,7 @@ class Coordinator::Impl {
   }
 
   // The rows of a chunk.
-  static std::vector<int32_t> rows_of(Stream& stream, const LeaseKey& lease, int64_t length) {
+  static std::vector<int32_t> rows_of(LeaseStream& stream, const LeaseKey& lease, int64_t length) {
     std::vector<int32_t> rows;
     if (stream.placement) {
       const auto its = cut_of(stream, lease.step).rows_of(lease.chunk);
@@ -605,9 +605,9 @@ class Coordinator::Impl {
   }
 
   void grant(const Grant& a) {
-    const auto it = streams_.find(a.lease.stream);
+    const auto it = streams_.find(a.lease.lease_stream);
     if (it == streams_.end()) return;
-    Stream& stream = it->second;
+    LeaseStream& stream = it->second;
     const BatchPlan& batch = batch_of(stream, a.lease.step);
     const std::vector<int32_t> rows = rows_of(stream, a.lease, std::ssize(batch));
     LeaseGranted lease;
@@ -625,18 +625,18 @@ class Coordinator::Impl {
   }
 
   void fail_lease_stream(const FailLeaseStream& a) {
-    const auto it = streams_.find(a.stream);
+    const auto it = streams_.find(a.lease_stream);
     if (it == streams_.end()) return;
-    const bool unreadable = a.unreadable.stream != 0;
+    const bool unreadable = a.unreadable.lease_stream != 0;
     const ErrorKind kind = joined_.empty() || unreadable ? ErrorKind::peer_lost : ErrorKind::runtime;
     const std::string reason = unreadable ? unreadable_samples(it->second, a.unreadable) + ": " + a.reason : a.reason;
     if (joined_.empty() || unreadable) all_lost_ = reason;
     const PeerId receiver = it->second.receiver;
     streams_.erase(it);
-    send_(receiver, LeaseStreamFailed{a.stream, static_cast<int32_t>(kind), reason, ""});
+    send_(receiver, LeaseStreamFailed{a.lease_stream, static_cast<int32_t>(kind), reason, ""});
   }
 
-  std::string unreadable_samples(Stream& stream, const LeaseKey& lease) {
+  std::string unreadable_samples(LeaseStream& stream, const LeaseKey& lease) {
     const BatchPlan& batch = batch_of(stream, lease.step);
     const std::vector<int32_t> rows = rows_of(stream, lease, std::ssize(batch));
     const OpenedSplit* const split = splits_.find(stream.fingerprint);
@@ -682,7 +682,7 @@ class Coordinator::Impl {
   std::string all_lost_;
   std::map<PeerId, int32_t> programs_;  // that live at each receiver
   std::optional<Nanoseconds> idle_since_;
-  std::map<LeaseStreamId, Stream> streams_;
+  std::map<LeaseStreamId, LeaseStream> streams_;
   Figures figures_;
 };
 

@@ -108,9 +108,9 @@ SampleTable list_csv(const ContainerInput& input) {
     FieldSpec spec;
     spec.name = asked.name;
     spec.kind = asked.kind;
-    spec.dtype = asked.said ? DType::uint8 : DType::float64;
+    spec.dtype = asked.has_kind ? DType::uint8 : DType::float64;
     const size_t field = table.add_field(std::move(spec));
-    if (asked.said) {
+    if (asked.has_kind) {
       texts.emplace_back(field, *cell);
     } else {
       numbers.push_back({asked.name, *cell, field, {}, {}});

@@ -190,11 +190,11 @@ class MdsListing {
       if (varies) {
         field = FieldSpec{};
         field->name = asked.name;
-        field->kind = asked.said                                ? asked.kind
+        field->kind = asked.has_kind                            ? asked.kind
                       : encoding == "str" || encoding == "json" ? FieldKind::text
                                                                 : FieldKind::bytes;
       }
-      if (!field || (asked.said && !varies)) {
+      if (!field || (asked.has_kind && !varies)) {
         throw Error(ErrorKind::dataset,
                     "'" + index_ + "': column '" + asked.name + "' is stored as '" +
                         columns[place].encoding.substr(0, 40) + "', which is no such field",

@@ -45,7 +45,8 @@ constexpr uint8_t kWorkerBad = 1;  // the sample, or what was asked for; any oth
 constexpr size_t kAnswerPadding = 64;
 constexpr int64_t kStopCheck_ms = 100;  // how often a wait looks whether the job has ended
 
-// The status of the answer, which gets kAnswerPadding readable bytes more than its size says. `ends`: descriptors that go along.
+// The status of the answer, which gets kAnswerPadding readable bytes more than its size says. `ends`: descriptors that go
+// along.
 uint8_t exchange(PythonWorker& worker, const PythonRequest& request, size_t max_answer_bytes, double limit_s,
                  const std::stop_token& stop, std::vector<std::byte>& answer, const WorkerEnds* ends = nullptr);
 

@@ -4,7 +4,7 @@
 //   std::shared_ptr<ReadEngine> engine = make_uring_engine({.reads = 32, .done = done}, why);
 //   if (!engine) engine = make_thread_engine({.reads = 32, .done = done}, files);
 //   engine->start(job);                    // returns at once; `done` is called once, from a thread of the engine
-//   engine->cancel(job);                   // a wish: `done` comes sooner, with job->good false, or as if nothing was
+//   engine->cancel(job);                   // a request: `done` comes sooner, with job->good false, or as if nothing was
 //   engine->stop(5 * kSecond);             // how many reads have not come back
 //
 // Whatever is not an ordinary read of an ordinary file (missing, a folder, a pipe, too large, shorter than it said,

@@ -179,7 +179,7 @@ void begin_read_thread(const std::vector<int>& cpus) {
   ::pthread_setname_np(::pthread_self(), "penstock-read");
   if (cpus.empty()) return;
   const CpuSet set(cpus);
-  (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a wish; the kernel may know better
+  (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a hint; the kernel may know better
 }
 
 std::shared_ptr<ReadEngine> make_thread_engine(const ReadEngineOptions& options, FileSystem& files) {

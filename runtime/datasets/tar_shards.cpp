@@ -150,7 +150,7 @@ class Grouping {
     const std::string plain = lower(asked.name);
     const std::string array = plain == "npy" || plain.ends_with(".npy") ? plain : plain + ".npy";
     const bool first = table_.size() == 1;
-    const bool tensor = first ? !asked.said && find(array) != nullptr : table_.facts().fields[number].fixed_size();
+    const bool tensor = first ? !asked.has_kind && find(array) != nullptr : table_.facts().fields[number].fixed_size();
     const Part* part = find(tensor ? array : plain);
     if (part == nullptr) {
       refuse_shard(*file_, first_header_,
@@ -164,7 +164,7 @@ class Grouping {
       if (first) {
         FieldSpec field;
         field.name = asked.name;
-        field.kind = asked.said ? asked.kind : is_text_member(plain) ? FieldKind::text : FieldKind::bytes;
+        field.kind = asked.has_kind ? asked.kind : is_text_member(plain) ? FieldKind::text : FieldKind::bytes;
         table_.add_field(std::move(field));
       }
       table_.place(number, number_, part->offset, part->bytes);

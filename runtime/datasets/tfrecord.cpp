@@ -289,11 +289,11 @@ class TfListing {
     remedy_ = "fields are features of int64 or float with as many values in every record, or of one text of bytes";
     if (feature == found.end()) return "feature '" + name + "' is not there";
     const TfFeature& values = feature->second;
-    if (values.kind == TfFeature::Kind::bytes || asked.said) {
+    if (values.kind == TfFeature::Kind::bytes || asked.has_kind) {
       if (values.bytes.size() != 1) return "feature '" + name + "' is not one text of bytes";
       FieldSpec field;
       field.name = name;
-      field.kind = asked.said ? asked.kind : FieldKind::bytes;
+      field.kind = asked.has_kind ? asked.kind : FieldKind::bytes;
       if (table_.size() == 1) table_.add_field(field);
       if (table_.facts().fields[number] != field)
         return "feature '" + name + "' has another type than in the first record";

@@ -10,7 +10,7 @@ BufferRanges::BufferRanges(Gpu& gpu, size_t bytes) : gpu_(gpu), exported_(gpu.ex
 
 const std::byte* BufferRanges::at(const MemoryRange& run) const {
   if (!lies_within(run, exported_->bytes())) {
-    throw Error(ErrorKind::peer_lost, "a trainer asked for images outside the memory that a GPU shares",
+    throw Error(ErrorKind::peer_lost, "a trainer asked for images outside the memory that a GPU exports",
                 "all ranks must run the same version of penstock");
   }
   return exported_->data() + run.at;

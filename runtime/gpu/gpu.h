@@ -9,7 +9,7 @@
 //   stream->wait(timeout_ns);                                  // until all of it is done
 //   // memory that another process opens by ring->fd()
 //   std::unique_ptr<ExportedMemory> ring = gpu->export_memory(bytes);
-//   std::unique_ptr<GpuLink> way = gpu->link(id, end);         // to a GPU that is not reached so (gpu_link.h)
+//   std::unique_ptr<GpuLink> link = gpu->link(id, end);         // to a GPU that is not reached so (gpu_link.h)
 //
 // The seam between what is said to a GPU and how: cuda/ says it with CUDA, played/host_gpu.h does it on this CPU, and
 //   tests put faults in between. No header of CUDA is seen from here.
@@ -105,7 +105,7 @@ class GpuStream {
   virtual void upload(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void launch(std::byte* memory, const StageLaunch& launch) = 0;
   virtual void download(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  // From GPU memory to GPU memory; one of them may be shared, and so another GPU's.
+  // From GPU memory to GPU memory; one of them may be exported memory, and so another GPU's.
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // GpuError(lost) when the time passes first.
   virtual void wait(Nanoseconds timeout_ns) = 0;
@@ -141,7 +141,7 @@ class Gpu {
   // example). Its work is ordered with theirs, and wait() and the destructor wait for both, so theirs must outlive it.
   // GPUs without CUDA streams make a stream of their own.
   virtual std::unique_ptr<GpuStream> stream_on(void* /*theirs*/) { return stream(); }
-  // Error(runtime), with what to do, where memory of this GPU cannot be shared.
+  // Error(runtime), with what to do, where memory of this GPU cannot be exported.
   virtual std::unique_ptr<ExportedMemory> export_memory(size_t bytes) = 0;
   // Opens memory that another process has exported, perhaps on another GPU, for this GPU to read. `bytes`: its bytes().
   // The call owns the descriptor, whether it succeeds or not. Error(runtime) where this GPU does not reach the memory.

@@ -12,7 +12,7 @@
 namespace penstock {
 const uint8_t* images_in(const ExportedMemory& exported, uint64_t at, uint64_t bytes) {
   if (!lies_within({at, bytes}, exported.bytes())) {
-    throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its GPU shares",
+    throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its GPU exports",
                 "all ranks must run the same version of penstock");
   }
   return reinterpret_cast<const uint8_t*>(exported.data() + at);

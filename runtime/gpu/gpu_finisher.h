@@ -1,5 +1,5 @@
 // Images of a batch on the trainer's GPU: uploaded as the uint8 bytes that came, or copied there from what a loader's
-// GPU shares, and finished (pixels/finish.h).
+// GPU exports, and finished (pixels/finish.h).
 //
 //   GpuFinisher finisher(open_trainers_gpu(0), loader.finisher(), stream);     // of a split opened with raw_images
 //   finisher.finish(images.as<uint8_t>(), images.shape[0], tensor);            // hands it over
@@ -19,7 +19,7 @@
 //   caller's other CUDA code (the primary one): there is no second.
 // Waiting: finish() from pinned memory for nothing; from a batch buffer, which CUDA knows nothing of, until the driver
 //   has taken its bytes, which is a copy on this CPU.
-//   What a loader's GPU shares goes through the same memory: a copy within the GPU, or between two, and the loader
+//   What a loader's GPU exports goes through the same memory: a copy within the GPU, or between two, and the loader
 //   has its buffer range back the sooner. What comes by a link (gpu_link.h) is received there.
 // Ownership: the GPU; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this
 //   is gone.
@@ -52,7 +52,7 @@ struct RawImages {
   const uint8_t* images = nullptr;
   int64_t samples = 0;
   bool on_gpu = false;  // in memory that this GPU reaches; else here
-  // To be received by it instead: the first stands `at` in the memory that the loader's GPU shares.
+  // To be received by it instead: the first stands `at` in the memory that the loader's GPU exports.
   GpuLink* link = nullptr;
   uint64_t at = 0;
 };

@@ -149,13 +149,14 @@ void InFlightBatches::add_batches(size_t gpu, const InFlightOptions& options) {
 // Behind the in-flight batches: they are what a GPU is for.
 void InFlightBatches::add_buffer_ranges(size_t gpu) {
   buffer_ranges_.emplace_back();
-  if (options_.shared_bytes == 0 || !figures_[gpu].failure.empty()) return;
-  GpuSharedFigures& shared = figures_[gpu].shared.emplace();
+  if (options_.exported_bytes == 0 || !figures_[gpu].failure.empty()) return;
+  GpuExportFigures& exported = figures_[gpu].exported.emplace();
   try {
-    buffer_ranges_.back() = std::make_unique<BufferRanges>(*gpus_[gpu], static_cast<size_t>(options_.shared_bytes));
-    shared.bytes = static_cast<int64_t>(buffer_ranges_.back()->bytes());
+    buffer_ranges_.back() = std::make_unique<BufferRanges>(*gpus_[gpu], static_cast<size_t>(options_.exported_bytes));
+    exported.bytes = static_cast<int64_t>(buffer_ranges_.back()->bytes());
   } catch (const Error& error) {
-    shared.failure = error.message() + (error.remedy().empty() ? "; lower loader.gpu_share_mb" : "; " + error.remedy());
+    exported.failure =
+        error.message() + (error.remedy().empty() ? "; lower loader.gpu_export_mb" : "; " + error.remedy());
   }
 }
 
@@ -202,7 +203,7 @@ std::vector<GpuFigures> InFlightBatches::figures() const {
   MutexLock lock(mutex_);
   std::vector<GpuFigures> figures = figures_;
   for (size_t gpu = 0; gpu < buffer_ranges_.size(); ++gpu) {
-    if (buffer_ranges_[gpu]) figures[gpu].shared->buffer_ranges = buffer_ranges_[gpu]->figures();
+    if (buffer_ranges_[gpu]) figures[gpu].exported->buffer_ranges = buffer_ranges_[gpu]->figures();
   }
   return figures;
 }
@@ -357,13 +358,13 @@ void InFlightBatches::download(InFlightBatch& in_flight) {
 }
 
 // Also of images that turn out not to be good: who reads them is told by `made`.
-void InFlightBatches::copy_shared(InFlightBatch& in_flight) {
+void InFlightBatches::copy_exported(InFlightBatch& in_flight) {
   const BatchBuilder& batch = in_flight.batch;
   const size_t bytes = batch.output_bytes();
   for (size_t place = 0; place < batch.places();) {
-    std::byte* const to = in_flight.images[place].shared;
+    std::byte* const to = in_flight.images[place].exported;
     size_t run = 1;
-    while (to != nullptr && place + run < batch.places() && in_flight.images[place + run].shared == to + run * bytes)
+    while (to != nullptr && place + run < batch.places() && in_flight.images[place + run].exported == to + run * bytes)
       ++run;
     if (to != nullptr) {
       in_flight.stream->copy(to, in_flight.memory.data() + batch.outputs_at() + place * bytes, run * bytes);
@@ -380,7 +381,7 @@ void InFlightBatches::make(InFlightBatch& in_flight) const {
   decode_pictures(in_flight);
   for (const StageLaunch& launch : batch.launches()) stream.launch(in_flight.memory.data(), launch);
   download(in_flight);
-  copy_shared(in_flight);
+  copy_exported(in_flight);
   stream.wait(options_.timeout_ns);
   in_flight.times = stream.take_times();
   const MonotonicClock clock;

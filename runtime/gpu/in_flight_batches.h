@@ -23,9 +23,9 @@
 //   in-flight batches of that GPU three quarters of its memory, the library the rest. Where a GPU has none, or it
 //   fails, figures() says why, and its in-flight batches go on without: pictures planned for it come back unmade, of
 //   which refused tells how many, and why.
-// Sharing, where options.shared_bytes asks for it: an InFlightImage may name a place in buffer_ranges(gpu) of its
+// Exporting, where options.exported_bytes asks for it: an InFlightImage may name a place in buffer_ranges(gpu) of its
 //   in-flight batch's GPU, and the image is there too when it is `made`, or there alone, with its hash here. Where a
-//   GPU shares nothing figures() says why, and all else is as without.
+//   GPU exports nothing figures() says why, and all else is as without.
 // Waiting: a batch that a GPU has not finished by options.timeout_ns counts as lost. With options.duty below 1 a GPU
 //   has one batch at a time, and rests behind each; callers find its in-flight batches busy meanwhile, and its speed is
 //   what is left.
@@ -63,7 +63,7 @@ struct InFlightOptions {
   double duty = 1;                          // of a GPU's time (duty_cycle.h)
   std::optional<ChromaUpsampling> library;  // jobs of arithmetic `fast`
   GpuEntropy entropy;                       // what callers of in-flight batches leave to GPUs
-  int64_t shared_bytes = 0;  // of a GPU, besides memory_bytes: for images that other processes read; 0: none
+  int64_t exported_bytes = 0;  // of a GPU, besides memory_bytes: for images that other processes read; 0: none
 };
 
 // What a GPU's library (picture_decoder.h) has done so far.
@@ -75,7 +75,7 @@ struct GpuLibraryFigures {
 };
 
 // What a GPU has exported to other processes so far.
-struct GpuSharedFigures {
+struct GpuExportFigures {
   int64_t bytes = 0;
   std::string failure;  // why there is none
   BufferRanges::Figures buffer_ranges;
@@ -96,14 +96,14 @@ struct GpuFigures {
   int64_t deliver_ns = 0;                    // of its in-flight batches, from pinned memory to where images go
   std::string failure;                       // why it is not asked any more, or never was
   std::optional<GpuLibraryFigures> library;  // where it was asked for
-  std::optional<GpuSharedFigures> shared;    // the same
+  std::optional<GpuExportFigures> exported;  // the same
 };
 
 struct InFlightImage {
   size_t sample = 0;
-  std::byte* image = nullptr;   // nullptr: not wanted any more
-  std::byte* shared = nullptr;  // GPU memory that has it as well, once it is back; nullptr: none
-  bool stays = false;           // and `image` does not get it, but `digest` its hash (BatchBuilder::set_record())
+  std::byte* image = nullptr;     // nullptr: not wanted any more
+  std::byte* exported = nullptr;  // GPU memory that has it as well, once it is back; nullptr: none
+  bool stays = false;             // and `image` does not get it, but `digest` its hash (BatchBuilder::set_record())
   Sum128 digest;
   bool made = false;  // once it is back; else the CPU has to make it
 };
@@ -155,7 +155,7 @@ class InFlightBatches {
   std::optional<LibraryOffer> library() const;
   // Only for an in-flight batch that the caller has.
   bool has_library(const InFlightBatch& in_flight) const;
-  // nullptr: that GPU shares nothing.
+  // nullptr: that GPU exports nothing.
   BufferRanges* buffer_ranges(size_t gpu) const noexcept { return buffer_ranges_[gpu].get(); }
 
  private:
@@ -175,7 +175,7 @@ class InFlightBatches {
   std::optional<GpuError> attempt(InFlightBatch& in_flight) const;
   void make(InFlightBatch& in_flight) const;
   static void decode_pictures(InFlightBatch& in_flight);
-  static void copy_shared(InFlightBatch& in_flight);
+  static void copy_exported(InFlightBatch& in_flight);
   static void download(InFlightBatch& in_flight);
   bool library_of(size_t gpu) const PENSTOCK_REQUIRES(mutex_);
 

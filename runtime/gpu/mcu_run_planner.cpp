@@ -17,7 +17,7 @@ bool McuRunPlanner::begin(EncodedView bytes, const JpegFrame& frame, int64_t mcu
   file_ = bytes;
   frame_ = &frame;
   mcu_runs_.clear();
-  pieces_.clear();
+  ranges_.clear();
   bytes_ = 0;
   if (bytes.size() > kLargestScannedFile || !tables_.make(frame)) return false;
   // Points so far apart that the CPU would not go by them are worth less here.
@@ -50,7 +50,7 @@ bool McuRunPlanner::plan_at_restarts(EncodedView bytes, const JpegFrame& frame, 
   if (frame.progressive || interval == 0 || interval >= mcus || !begin(bytes, frame, interval)) return false;
   const int64_t blocks = interval * static_cast<int64_t>(tables_.blocks());
   const int64_t intervals_of_mcu_run = (kFewestBlocks + blocks - 1) / blocks;
-  Piece scan{frame.scan_begin, frame.scan_begin};
+  ByteRange scan{frame.scan_begin, frame.scan_begin};
   size_t marker = 0;
   for (int64_t number = 0, first = 0; first < mcus; ++number, first += interval) {
     if (!find_marker(file_, scan.end, marker)) return false;
@@ -67,7 +67,7 @@ bool McuRunPlanner::plan_at_restarts(EncodedView bytes, const JpegFrame& frame, 
   }
   // The CPU stops with the window's last row, and what stands between there and the next marker is nobody's.
   mcu_runs_.back().end = GpuMcuRun::End::no_warnings;
-  pieces_.push_back(scan);
+  ranges_.push_back(scan);
   bytes_ = scan.end - scan.begin;
   return true;
 }
@@ -113,24 +113,24 @@ bool McuRunPlanner::place(size_t number) {
   if (end - begin > blocks * kMostBlockBytes + 1) return false;
   // No MCU begins with the zero that follows an 0xFF.
   if (end > begin && file_[end] == std::byte{0} && file_[end - 1] == std::byte{0xFF}) return false;
-  if (pieces_.empty() || begin < pieces_.back().begin || begin > pieces_.back().end) pieces_.push_back({begin, begin});
-  Piece& piece = pieces_.back();
-  const size_t piece_at = bytes_ - (piece.end - piece.begin);  // among those copied
-  if (copied > piece.end) {
-    bytes_ += copied - piece.end;
-    piece.end = copied;
+  if (ranges_.empty() || begin < ranges_.back().begin || begin > ranges_.back().end) ranges_.push_back({begin, begin});
+  ByteRange& range = ranges_.back();
+  const size_t range_at = bytes_ - (range.end - range.begin);  // among those copied
+  if (copied > range.end) {
+    bytes_ += copied - range.end;
+    range.end = copied;
   }
-  mcu_run.byte = static_cast<uint32_t>(piece_at + (begin - piece.begin));
+  mcu_run.byte = static_cast<uint32_t>(range_at + (begin - range.begin));
   mcu_run.bit = from.bit;
-  mcu_run.end_byte = static_cast<uint32_t>(piece_at + (end - piece.begin));
+  mcu_run.end_byte = static_cast<uint32_t>(range_at + (end - range.begin));
   std::copy(from.dc.begin(), from.dc.end(), mcu_run.dc);
   return true;
 }
 
 void McuRunPlanner::copy_bytes(std::byte* to) const {
-  for (const Piece& piece : pieces_) {
-    std::memcpy(to, file_.data() + piece.begin, piece.end - piece.begin);
-    to += piece.end - piece.begin;
+  for (const ByteRange& range : ranges_) {
+    std::memcpy(to, file_.data() + range.begin, range.end - range.begin);
+    to += range.end - range.begin;
   }
 }
 

@@ -12,7 +12,7 @@
 // At restart markers they are all from the scan's beginning to the window's last row, as the CPU reads them: some
 //   intervals each, where they are short. Markers are looked at here, their order and number; that codes end where one
 //   stands is the GPU's to see.
-// Their bytes are copied as they are in the file, neighbouring ones in one piece.
+// Their bytes are copied as they are in the file, neighbouring ones in one range.
 // Failure: plan() is false where the CPU's vector lanes would not go by the index either (restart markers, a
 //   progressive file, an index that is none of the file's or does not reach so far), and where the index asks for
 //   impossible places, or for more bytes than a run's MCUs can have: a GPU's thread ends soon, whatever the file.
@@ -45,7 +45,7 @@ class McuRunPlanner {
   const EntropyTables& tables() const noexcept { return tables_; }
 
  private:
-  struct Piece {  // of the file
+  struct ByteRange {  // of the file
     size_t begin = 0;
     size_t end = 0;
   };
@@ -58,7 +58,7 @@ class McuRunPlanner {
   const SideIndex* index_ = nullptr;
   McuColumns columns_;
   std::vector<GpuMcuRun> mcu_runs_;
-  std::vector<Piece> pieces_;
+  std::vector<ByteRange> ranges_;
   size_t bytes_ = 0;
   EntropyTables tables_;
 };

@@ -20,8 +20,8 @@ std::string gpu_keys_without_effect(const Job& job) {
       return "without effect, because arithmetic is opencv, which GPUs leave to the CPU: loader.executor";
     }
     if (job.color != "rgb") return "without effect, because color is bgr, which GPUs leave to the CPU: loader.executor";
-    if (job.loader.gpu_links != usual.gpu_links && job.loader.gpu_share_mb == 0) {
-      return "without effect, because loader.gpu_share_mb is 0: loader.gpu_links";
+    if (job.loader.gpu_links != usual.gpu_links && job.loader.gpu_export_mb == 0) {
+      return "without effect, because loader.gpu_export_mb is 0: loader.gpu_links";
     }
     return {};
   }
@@ -29,7 +29,7 @@ std::string gpu_keys_without_effect(const Job& job) {
   if (job.loader.gpus != usual.gpus) keys.emplace_back("loader.gpus");
   if (job.loader.gpu_memory_mb != usual.gpu_memory_mb) keys.emplace_back("loader.gpu_memory_mb");
   if (job.loader.gpu_duty != usual.gpu_duty) keys.emplace_back("loader.gpu_duty");
-  if (job.loader.gpu_share_mb != usual.gpu_share_mb) keys.emplace_back("loader.gpu_share_mb");
+  if (job.loader.gpu_export_mb != usual.gpu_export_mb) keys.emplace_back("loader.gpu_export_mb");
   if (job.loader.gpu_links != usual.gpu_links) keys.emplace_back("loader.gpu_links");
   if (job.loader.nvjpeg != usual.nvjpeg) keys.emplace_back("loader.nvjpeg");
   if (job.loader.gpu_entropy != usual.gpu_entropy) keys.emplace_back("loader.gpu_entropy");

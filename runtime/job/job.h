@@ -204,7 +204,7 @@ struct LoaderSpec {
   int gpus = 1;                // per loader rank, where it uses GPUs
   double gpu_memory_mb = 512;  // of each GPU
   double gpu_duty = 1;         // share of a GPU's time
-  double gpu_share_mb = 0;     // of each GPU besides, for images that trainers' GPUs read there; 0: none
+  double gpu_export_mb = 0;    // of each GPU besides, for images that trainers' GPUs read there; 0: none
   GpuLinksKind gpu_links = GpuLinksKind::off;
   NvjpegUse nvjpeg = NvjpegUse::off;
   GpuEntropyKind gpu_entropy = GpuEntropyKind::automatic;

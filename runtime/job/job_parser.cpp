@@ -4,11 +4,10 @@
 #include <fstream>
 
 #include "runtime/base/error.h"
+#include "runtime/base/switches.h"
 #include "runtime/job/job.h"
 #include "runtime/job/job_reader.h"
 #include "runtime/job/overlay.h"
-
-extern char** environ;
 
 namespace penstock {
 
@@ -39,15 +38,7 @@ std::string read_job_file(const std::string& path) {
 }
 
 std::map<std::string, std::string> job_environment() {
-  std::map<std::string, std::string> out;
-  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    const size_t equals = text.find('=');
-    if (equals != std::string_view::npos && text.starts_with(kEnvironmentPrefix)) {
-      out.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  return out;
+  return environment_values(kEnvironmentPrefix);
 }
 
 JobWithOrigins parse_with_origins(const std::string& text, const std::string& path,

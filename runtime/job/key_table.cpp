@@ -87,11 +87,11 @@ std::vector<Section<Job>> make_job_sections() {
   keys.machinery(PENSTOCK_MEMBER(loader.gpu_duty), number(0.01, 1),
       "Share of each GPU's time that a loader takes, where a trainer computes on the same GPU: one batch at a time, "
       "with rests. 1: all that there is to do, as soon as it is there.");
-  keys.machinery(PENSTOCK_MEMBER(loader.gpu_share_mb), number(0, 1048576),
+  keys.machinery(PENSTOCK_MEMBER(loader.gpu_export_mb), number(0, 1048576),
       "Memory of each GPU besides, in MB, from which trainers' GPUs of the node take images that are to be finished "
       "there (DataLoader(device=...)); same bytes. 0: images go by the host.");
   keys.machinery(PENSTOCK_MEMBER(loader.gpu_links), one_of({"off", "nccl"}),
-      "With gpu_share_mb, to trainers' GPUs that cannot open that memory (of other nodes, or with transport: mpi): "
+      "With gpu_export_mb, to trainers' GPUs that cannot open that memory (of other nodes, or with transport: mpi): "
       "by NCCL, GPU to GPU; same bytes. off: by the host.");
   keys.machinery(PENSTOCK_MEMBER(loader.nvjpeg), one_of({"off", "nearest", "interpolated"}),
       "arithmetic: fast only: GPUs decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), its chroma "

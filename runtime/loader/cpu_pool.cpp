@@ -119,7 +119,7 @@ void CpuPool::run(const std::vector<int>& cpus) {
   ::pthread_setname_np(::pthread_self(), "penstock-cpu");
   if (!cpus.empty()) {
     const CpuSet set(cpus);
-    (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a wish; the kernel may know better
+    (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a hint; the kernel may know better
   }
   const MonotonicClock clock;
   Makers makers(ending_);

@@ -8,7 +8,7 @@
 // With GPUs the threads read and draw, decode the entropy of progressive files and the like, and leave the rest of an
 //   image to a GPU that takes it (gpu/in_flight_batches.h). All other images they make themselves, and all of them
 //   while no GPU is free. When a GPU fails, they make again what it had. Bytes, records and statuses are the same.
-// A work that may be shared has a buffer range of one GPU's memory (gpu/buffer_ranges.h), with the images that this GPU
+// A work that may be exported has a buffer range of one GPU's memory (gpu/buffer_ranges.h), with the images that this GPU
 //   has made; their records say `on_gpu`. Where a sample is an image and a label alone, its record then has the hash,
 //   and the chunk buffer does not have the image; other samples' images are in the chunk buffer, too. Everything else
 //   is made in the chunk buffer.
@@ -59,12 +59,12 @@ struct ChunkWork {
   uint64_t exported_gpus = 0;
 
   // Filled by the executor.
-  struct Shared {
+  struct Exported {
     size_t gpu = 0;
     // room for all images of the chunk, one after the other; the work's owner exports it, or drops it
     BufferRange buffer_range;
   };
-  std::optional<Shared> shared;  // only where one has made any
+  std::optional<Exported> exported;  // only where one has made any
   std::vector<SampleRecord> records;
   std::string failure;  // the environment's fault, naming the file; empty when the chunk is whole
   int64_t busy_ns = 0;
@@ -110,7 +110,7 @@ class Executor {
   // Takes back a work that no thread has begun; nullptr when it is too late.
   virtual std::unique_ptr<ChunkWork> withdraw(const LeaseKey& lease) = 0;
   virtual ExecutorFigures figures() const = 0;
-  // What a GPU shares (InFlightOptions::shared_bytes); nullptr: nothing, or no such GPU.
+  // What a GPU exports (InFlightOptions::exported_bytes); nullptr: nothing, or no such GPU.
   virtual BufferRanges* buffer_ranges(size_t /*gpu*/) const noexcept { return nullptr; }
 };
 

@@ -37,14 +37,14 @@ class GpuFeeder final : public PoolOffload {
     MutexLock lock(mutex_);
     if (Notes& notes = notes_of(item); notes.open != nullptr) close(notes);
   }
-  // Ends what the work shares with others.
+  // Ends what the work exports.
   void end(PooledWork& item) override {
     const Notes& notes = notes_of(item);
-    if (!notes.shared) return;
-    if (item.work->failure.empty() && notes.any_shared) {
-      item.work->shared = notes.shared;
+    if (!notes.exported) return;
+    if (item.work->failure.empty() && notes.any_exported) {
+      item.work->exported = notes.exported;
     } else {
-      in_flight_->buffer_ranges(notes.shared->gpu)->drop(notes.shared->buffer_range.id);
+      in_flight_->buffer_ranges(notes.exported->gpu)->drop(notes.exported->buffer_range.id);
     }
   }
   void stop() override { in_flight_->stop(); }
@@ -60,11 +60,11 @@ class GpuFeeder final : public PoolOffload {
 
  private:
   struct Notes final : OffloadNotes {
-    std::atomic<int64_t> for_gpus{0};         // images, by learned speeds
-    InFlightBatch* open = nullptr;            // where its images go
-    std::optional<ChunkWork::Shared> shared;  // where its images shall lie as well
+    std::atomic<int64_t> for_gpus{0};             // images, by learned speeds
+    InFlightBatch* open = nullptr;                // where its images go
+    std::optional<ChunkWork::Exported> exported;  // where its images shall lie as well
     bool range_asked = false;
-    bool any_shared = false;  // images that do
+    bool any_exported = false;  // images that do
   };
   static Notes& notes_of(PooledWork& item) { return static_cast<Notes&>(*item.notes); }
 
@@ -146,9 +146,9 @@ class GpuFeeder final : public PoolOffload {
           on_notice_("GPU " + std::to_string(gpu.number) + " (" + gpu.name +
                      ") decodes without nvJPEG: " + gpu.library->failure);
         }
-        if (on_notice_ && gpu.shared && !gpu.shared->failure.empty()) {
+        if (on_notice_ && gpu.exported && !gpu.exported->failure.empty()) {
           on_notice_("GPU " + std::to_string(gpu.number) + " (" + gpu.name +
-                     ") delivers by the host: " + gpu.shared->failure);
+                     ") delivers by the host: " + gpu.exported->failure);
         }
         continue;
       }
@@ -194,7 +194,7 @@ class GpuFeeder final : public PoolOffload {
       // Another GPU has one, or its own has failed since this was planned.
       if (sample.by_library() && !in_flight_->has_library(in_flight)) return {};
       if (const std::optional<size_t> place = in_flight.batch.reserve(sample)) {
-        in_flight.images.push_back({number, image, shared_place(notes, in_flight, number, bytes)});
+        in_flight.images.push_back({number, image, exported_place(notes, in_flight, number, bytes)});
         ++in_flight.pending;
         if (speeds_) {
           speeds_->begun(in_flight.gpu, 1);
@@ -222,7 +222,8 @@ class GpuFeeder final : public PoolOffload {
     if (may_export && !std::exchange(notes.range_asked, true))
       take_buffer_range(*item.work, notes, in_flight->gpu, bytes);
     // A hash covers all fields of a sample, so a GPU hashes only where image and label are all there are.
-    const bool digests = notes.shared && notes.shared->gpu == in_flight->gpu && item.work->split->fields().size() == 2;
+    const bool digests =
+        notes.exported && notes.exported->gpu == in_flight->gpu && item.work->split->fields().size() == 2;
     if (!in_flight->batch.begin(most, pipeline.out_width(), pipeline.out_height(), nullptr, digests)) {
       in_flight_->give_back(*in_flight);
       return false;
@@ -239,12 +240,14 @@ class GpuFeeder final : public PoolOffload {
     BufferRanges* const buffer_ranges = in_flight_->buffer_ranges(gpu);
     if (buffer_ranges == nullptr) return;
     const auto buffer_range = buffer_ranges->take(work.lease.samples.size() * bytes_each, work.lease.receiver);
-    if (buffer_range) notes.shared = {gpu, *buffer_range};
+    if (buffer_range) notes.exported = {gpu, *buffer_range};
   }
 
-  static std::byte* shared_place(const Notes& notes, const InFlightBatch& in_flight, size_t number, size_t bytes_each) {
-    return notes.shared && notes.shared->gpu == in_flight.gpu ? notes.shared->buffer_range.data + number * bytes_each
-                                                              : nullptr;
+  static std::byte* exported_place(const Notes& notes, const InFlightBatch& in_flight, size_t number,
+                                   size_t bytes_each) {
+    return notes.exported && notes.exported->gpu == in_flight.gpu
+               ? notes.exported->buffer_range.data + number * bytes_each
+               : nullptr;
   }
 
   // What is hashed besides the image: the same record that the receiver makes of a chunk that arrives.
@@ -273,11 +276,11 @@ class GpuFeeder final : public PoolOffload {
     MutexLock lock(mutex_);
     InFlightBatch& in_flight = *held.in_flight;
     InFlightImage& image = in_flight.images[held.place];
-    image.stays = wanted && image.shared != nullptr && in_flight.batch.set_record(held.place, record);
+    image.stays = wanted && image.exported != nullptr && in_flight.batch.set_record(held.place, record);
     if (!wanted) {
       in_flight.batch.drop(held.place);
       image.image = nullptr;
-      image.shared = nullptr;  // another image may take that place
+      image.exported = nullptr;  // another image may take that place
     }
     if (--in_flight.pending == 0 && in_flight.closed) in_flight_->submit(in_flight);
   }
@@ -298,9 +301,9 @@ class GpuFeeder final : public PoolOffload {
         if (error != nullptr && error->fault() != GpuFault::out_of_memory) speeds_->lost(in_flight.gpu);
       }
       for (const InFlightImage& one : in_flight.images) {
-        if (one.made && one.shared != nullptr) {
+        if (one.made && one.exported != nullptr) {
           SampleRecord& record = item.work->records[one.sample];
-          record.on_gpu = notes_of(item).any_shared = true;
+          record.on_gpu = notes_of(item).any_exported = true;
           if (one.stays) record.pixel_hash = one.digest;
         }
         if (one.image == nullptr || (one.made && !item.work->finish)) continue;

@@ -178,14 +178,14 @@ class Loader::Impl {
                        {"deliver_s", as_seconds(gpu.deliver_ns)}};
     if (!gpu.failure.empty()) one["failed"] = gpu.failure;
     if (gpu.library) one["nvjpeg"] = library_report(*gpu.library);
-    if (gpu.shared) one["shared"] = shared_report(*gpu.shared);
+    if (gpu.exported) one["exported"] = export_report(*gpu.exported);
     return one;
   }
-  static nlohmann::json shared_report(const GpuSharedFigures& shared) {
-    if (!shared.failure.empty()) return {{"failed", shared.failure}};
-    return {{"memory_mb", static_cast<double>(shared.bytes) / 1048576.0},
-            {"exported_chunks", shared.buffer_ranges.exported},
-            {"full", shared.buffer_ranges.refused}};
+  static nlohmann::json export_report(const GpuExportFigures& exported) {
+    if (!exported.failure.empty()) return {{"failed", exported.failure}};
+    return {{"memory_mb", static_cast<double>(exported.bytes) / 1048576.0},
+            {"exported_chunks", exported.buffer_ranges.exported},
+            {"full", exported.buffer_ranges.refused}};
   }
   static nlohmann::json library_report(const GpuLibraryFigures& library) {
     nlohmann::json report{{"images", library.images}};
@@ -441,7 +441,7 @@ class Loader::Impl {
   Wakeup wakeup_;
   LoaderSplits splits_;
   int in_flight_ = 0;   // of all its GPUs
-  std::string no_gpu_;  // why there is none, where one was wished for
+  std::string no_gpu_;  // why there is none, where one was asked for
   size_t gpus_ = 0;     // those that do nothing included
   std::unique_ptr<Executor> executor_;
   MemoryExporter exporter_;
@@ -478,7 +478,7 @@ LoaderOptions loader_options(const Job& job) {
   options.in_flight_batches.memory_bytes = static_cast<int64_t>(job.loader.gpu_memory_mb * 1048576.0);
   options.in_flight_batches.duty = job.loader.gpu_duty;
   options.gpu_links = job.loader.gpu_links == GpuLinksKind::nccl;
-  options.in_flight_batches.shared_bytes = static_cast<int64_t>(job.loader.gpu_share_mb * 1048576.0);
+  options.in_flight_batches.exported_bytes = static_cast<int64_t>(job.loader.gpu_export_mb * 1048576.0);
   // Elsewhere it would be loaded, and take its part of the GPUs' memory, for nothing.
   if (job.loader.nvjpeg != NvjpegUse::off && arithmetic_of(job.arithmetic) == Arithmetic::fast) {
     options.in_flight_batches.library =

@@ -75,7 +75,7 @@ struct LoaderOptions {
   // where the executor has any; `loader_number` is for whoever starts several loaders on a node
   GpuChoice gpus;
   InFlightOptions in_flight_batches;
-  bool gpu_links = false;       // what GPUs share is linked to trainers' GPUs that no descriptor gets to
+  bool gpu_links = false;       // what GPUs export is linked to trainers' GPUs that no descriptor gets to
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset

@@ -10,7 +10,7 @@ uint64_t MemoryExporter::gpus_for(PeerId receiver, int32_t gpu_reader) {
   if (gpu_reader == 0) return 0;
   if (linked(receiver) && !options_.links) {
     if (options_.gpus > 0 && executor_.buffer_ranges(0) != nullptr) {
-      notice_once("what GPUs share cannot be opened by trainers of rank " + std::to_string(receiver) +
+      notice_once("what GPUs export cannot be opened by trainers of rank " + std::to_string(receiver) +
                   ", whose images go by the host; loader.gpu_links: nccl would link them");
     }
     return 0;
@@ -39,7 +39,7 @@ void MemoryExporter::offer(PeerId receiver) {
       try {
         endpoint_.send_with(receiver, encode(offer), buffer_ranges->fd());
       } catch (const Error& error) {  // descriptors are short: a loss of speed, and no more
-        notice_once("GPUs' memory is not shared, and images go by the host: " + error.message());
+        notice_once("GPUs' memory is not exported, and images go by the host: " + error.message());
       }
     } else if (const std::string why = buffer_ranges->gpu().why_no_links(); why.empty()) {
       endpoint_.send(receiver, encode(offer));
@@ -60,15 +60,16 @@ bool MemoryExporter::still_linked(const GpuReader& reader) {
 }
 
 std::optional<ChunkBufferRange> MemoryExporter::export_range(const ChunkWork& work) {
-  if (!work.shared) return std::nullopt;
-  const BufferRange& buffer_range = work.shared->buffer_range;
-  if (!executor_.buffer_ranges(work.shared->gpu)->export_range(buffer_range.id, work.lease.receiver))
+  if (!work.exported) return std::nullopt;
+  const BufferRange& buffer_range = work.exported->buffer_range;
+  if (!executor_.buffer_ranges(work.exported->gpu)->export_range(buffer_range.id, work.lease.receiver))
     return std::nullopt;
-  return ChunkBufferRange{static_cast<int32_t>(work.shared->gpu), buffer_range.id, buffer_range.at, buffer_range.bytes};
+  return ChunkBufferRange{static_cast<int32_t>(work.exported->gpu), buffer_range.id, buffer_range.at,
+                          buffer_range.bytes};
 }
 
 void MemoryExporter::drop(const ChunkWork& work) const {
-  if (work.shared) executor_.buffer_ranges(work.shared->gpu)->drop(work.shared->buffer_range.id);
+  if (work.exported) executor_.buffer_ranges(work.exported->gpu)->drop(work.exported->buffer_range.id);
 }
 
 void MemoryExporter::used(PeerId receiver, const ExportUsed& message) {
@@ -136,7 +137,7 @@ BufferRanges& MemoryExporter::buffer_ranges_of(PeerId receiver, int32_t gpu) con
   if (buffer_ranges != nullptr) return *buffer_ranges;
   throw Error(
       ErrorKind::peer_lost,
-      "rank " + std::to_string(receiver) + " speaks of memory of GPU " + std::to_string(gpu) + ", which shares none",
+      "rank " + std::to_string(receiver) + " speaks of memory of GPU " + std::to_string(gpu) + ", which exports none",
       "all ranks must run the same version of penstock");
 }
 

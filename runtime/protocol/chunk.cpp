@@ -21,7 +21,7 @@ constexpr uint8_t kPadding = 32;
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
   WireWriter out;
   out.u32(kMagic);
-  out.u64(header.lease.stream);
+  out.u64(header.lease.lease_stream);
   out.u64(header.fingerprint);
   out.i64(header.epoch);
   out.i64(header.lease.step);
@@ -82,7 +82,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
     throw Error(ErrorKind::peer_lost, "a chunk's envelope has another layout",
                 "all ranks must run the same version of penstock");
   }
-  header.lease.stream = in.u64();
+  header.lease.lease_stream = in.u64();
   header.fingerprint = in.u64();
   header.epoch = in.i64();
   header.lease.step = in.i64();

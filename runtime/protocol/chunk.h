@@ -41,7 +41,7 @@
 
 namespace penstock {
 
-// Where in the memory that a loader's GPU shares (runtime/gpu/buffer_ranges.h) images of a chunk are: room for all of
+// Where in the memory that a loader's GPU exports (runtime/gpu/buffer_ranges.h) images of a chunk are: room for all of
 // field "image", one after the other, as the payload has them; the records say which are there.
 struct ChunkBufferRange {
   int32_t gpu = 0;

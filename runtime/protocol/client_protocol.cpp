@@ -40,28 +40,28 @@ auto members(ClientIterate& m) {
   return std::tie(m.split_id, m.epoch, m.first_step, m.order);
 }
 auto members(ClientIteration& m) {
-  return std::tie(m.stream, m.pool, m.batch_buffers, m.batch_buffer_bytes, m.with_memory);
+  return std::tie(m.iteration, m.pool, m.batch_buffers, m.batch_buffer_bytes, m.with_memory);
 }
 auto members(ClientNext& m) {
-  return std::tie(m.stream);
+  return std::tie(m.iteration);
 }
 auto members(ClientBatch& m) {
-  return std::tie(m.stream, m.pool, m.batch_buffer, m.epoch, m.step, m.samples, m.num_valid, m.buffer_ranges);
+  return std::tie(m.iteration, m.pool, m.batch_buffer, m.epoch, m.step, m.samples, m.num_valid, m.buffer_ranges);
 }
 auto members(ClientEnd& m) {
-  return std::tie(m.stream);
+  return std::tie(m.iteration);
 }
 auto members(ClientFailed& m) {
-  return std::tie(m.error_kind, m.error, m.remedy, m.stream);
+  return std::tie(m.error_kind, m.error, m.remedy, m.iteration);
 }
 auto members(ClientNotice& m) {
-  return std::tie(m.text, m.held_stream);
+  return std::tie(m.text, m.held_iteration);
 }
 auto members(ClientRelease& m) {
   return std::tie(m.pool, m.batch_buffer);
 }
 auto members(ClientStop& m) {
-  return std::tie(m.stream);
+  return std::tie(m.iteration);
 }
 auto members(ClientStats&) {
   return std::tie();

@@ -14,12 +14,12 @@
 //   ClientLinkAsked(exported)   ->      ClientLinkOpened, now or later: where that memory is linked, before it is used
 //   ClientBufferRangesAsked(exported)
 //                               ->      and before each batch's images are received from there
-//   ClientStop(stream)          ->
+//   ClientStop(iteration)       ->
 //   ClientStats                 ->      ClientStatsJson
 //   ClientGoodbye               ->      a hang-up: the client has no batch any more, nor one that lies unread
 //   ClientEndServing            ->      a hang-up, once every rank of `penstock serve` has left its work
 //
-// Answers to ClientNext name their stream, so a client may leave one unanswered (its program was interrupted) and ask
+// Answers to ClientNext name their iteration, so a client may leave one unanswered (its program was interrupted) and ask
 // something else meanwhile.
 //
 // A batch counts as consumed when the receiver answers ClientNext with it.
@@ -64,7 +64,7 @@ struct ClientOpen {
   int32_t dtype = -1;          // DType wanted; -1: the pipeline's
   int32_t channels_last = -1;  // 0, 1; -1: the split's
   bool raw_images = false;     // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
-  bool gpu_images = false;     // and in memory that loaders' GPUs share, where they are there
+  bool gpu_images = false;     // and in memory that loaders' GPUs export, where they are there
 };
 // How images are finished for it, whose pipeline and split say `finish` and `channels_last`.
 FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen& asked);
@@ -96,16 +96,16 @@ struct ClientIterate {
   std::vector<int64_t> order;  // of this iteration, where it is the program's: this replica's share, all of it
 };
 struct ClientIteration {
-  uint64_t stream = 0;
+  uint64_t iteration = 0;
   int32_t pool = 0;
   int32_t batch_buffers = 0;
   uint64_t batch_buffer_bytes = 0;
   bool with_memory = false;  // the pool's memfd comes with this message
 };
 struct ClientNext {
-  uint64_t stream = 0;
+  uint64_t iteration = 0;
 };
-// Samples of a batch whose images are in memory that a loader's GPU shares, and not in the batch buffer.
+// Samples of a batch whose images are in memory that a loader's GPU exports, and not in the batch buffer.
 struct ClientBufferRange {
   int32_t exported = 0;
   int32_t first = 0;  // of the batch's samples
@@ -116,7 +116,7 @@ struct ClientBufferRange {
   friend bool operator==(const ClientBufferRange&, const ClientBufferRange&) = default;
 };
 struct ClientBatch {
-  uint64_t stream = 0;
+  uint64_t iteration = 0;
   int32_t pool = 0;
   int32_t batch_buffer = 0;
   int64_t epoch = 0;
@@ -126,26 +126,26 @@ struct ClientBatch {
   std::vector<ClientBufferRange> buffer_ranges;
 };
 struct ClientEnd {
-  uint64_t stream = 0;
+  uint64_t iteration = 0;
 };
 struct ClientFailed {
   int32_t error_kind = 0;
   std::string error;
   std::string remedy;
-  uint64_t stream = 0;  // whose ClientNext this answers; 0: the answer to anything else
+  uint64_t iteration = 0;  // whose ClientNext this answers; 0: the answer to anything else
 };
-// `held_stream`: the program has all batches that this iteration can give, and its question waits for one of them; else
-// 0.
+// `held_iteration`: the program has all batches that this iteration can give, and its question waits for one of
+// them; else 0.
 struct ClientNotice {
   std::string text;
-  uint64_t held_stream = 0;
+  uint64_t held_iteration = 0;
 };
 struct ClientRelease {
   int32_t pool = 0;
   int32_t batch_buffer = 0;
 };
 struct ClientStop {
-  uint64_t stream = 0;
+  uint64_t iteration = 0;
 };
 struct ClientStats {};
 struct ClientStatsJson {

@@ -32,7 +32,7 @@ inline void put(WireWriter& out, const std::string& v) {
   out.text(v);
 }
 inline void put(WireWriter& out, const LeaseKey& v) {
-  out.u64(v.stream);
+  out.u64(v.lease_stream);
   out.i64(v.step);
   out.i32(v.chunk);
   out.u32(v.generation);
@@ -83,7 +83,7 @@ inline void get(WireReader& in, std::string& v) {
   v = in.text();
 }
 inline void get(WireReader& in, LeaseKey& v) {
-  v.stream = in.u64();
+  v.lease_stream = in.u64();
   v.step = in.i64();
   v.chunk = in.i32();
   v.generation = in.u32();

@@ -40,23 +40,23 @@ auto members(SplitRefused& m) {
   return std::tie(m.split, m.error_kind, m.error, m.remedy);
 }
 auto members(OpenLeaseStream& m) {
-  return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening,
+  return std::tie(m.lease_stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening,
                   m.gpu_reader, m.again);
 }
 auto members(LeaseStreamReady& m) {
-  return std::tie(m.stream, m.chunk_samples, m.by_holder);
+  return std::tie(m.lease_stream, m.chunk_samples, m.by_holder);
 }
 auto members(BatchBufferFree& m) {
-  return std::tie(m.stream, m.step);
+  return std::tie(m.lease_stream, m.step);
 }
 auto members(CursorAt& m) {
-  return std::tie(m.stream, m.cursor, m.waiting);
+  return std::tie(m.lease_stream, m.cursor, m.waiting);
 }
 auto members(CloseLeaseStream& m) {
-  return std::tie(m.stream);
+  return std::tie(m.lease_stream);
 }
 auto members(LeaseStreamFailed& m) {
-  return std::tie(m.stream, m.error_kind, m.error, m.remedy);
+  return std::tie(m.lease_stream, m.error_kind, m.error, m.remedy);
 }
 auto members(LeaseGranted& m) {
   return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.receiver, m.first_row, m.gpu_reader, m.compared,

@@ -132,7 +132,7 @@ struct SplitRefused {
 };
 // Where the split's order is its program's, `order` is this iteration's: the replica's own share, all of it.
 struct OpenLeaseStream {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   Fingerprint fingerprint = 0;
   int32_t replica = 0;
   int64_t epoch = 0;
@@ -146,24 +146,24 @@ struct OpenLeaseStream {
 // The coordinator's answer to OpenLeaseStream: how batches are cut into chunks in this lease stream. `by_holder`: not into
 // successive rows, but into rows that the same loaders can read (coordinator/sample_placement.h), chunk_samples at most.
 struct LeaseStreamReady {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int32_t chunk_samples = 1;
   bool by_holder = false;
 };
 struct BatchBufferFree {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t step = 0;
 };
 struct CursorAt {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int64_t cursor = 0;
   bool waiting = false;
 };
 struct CloseLeaseStream {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
 };
 struct LeaseStreamFailed {
-  LeaseStreamId stream = 0;
+  LeaseStreamId lease_stream = 0;
   int32_t error_kind = 0;
   std::string error;
   std::string remedy;
@@ -224,7 +224,7 @@ struct SplitClosed {
 struct LeasesAhead {
   int32_t leases = 0;
 };
-// Memory that a loader's GPU shares; `gpu` counts at the loader. `linked`: by a link (gpu/gpu_link.h), no
+// Memory that a loader's GPU exports; `gpu` counts at the loader. `linked`: by a link (gpu/gpu_link.h), no
 // descriptor.
 struct ExportOffered {
   int32_t gpu = 0;

@@ -171,10 +171,10 @@ bool ClientConnections::living(int connection) const {
 }
 
 void ClientConnections::send(int connection, const ClientMessage& message, int fd) {
-  if (const auto* refused = std::get_if<ClientRefused>(&message)) told_problem_ = refused->error;
+  if (const auto* refused = std::get_if<ClientRefused>(&message)) reported_problem_ = refused->error;
   const auto* failed = std::get_if<ClientFailed>(&message);
   const bool own_mistake = failed != nullptr && failed->error_kind == static_cast<int32_t>(ErrorKind::usage);
-  if (failed != nullptr && !own_mistake) told_problem_ = failed->error;
+  if (failed != nullptr && !own_mistake) reported_problem_ = failed->error;
   const auto it = connections_.find(connection);
   if (it != connections_.end()) it->second.socket.send(encode_client(message), fd);
 }

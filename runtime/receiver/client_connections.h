@@ -50,7 +50,7 @@ class ClientConnections {
   bool poll(const Handlers& handlers);  // a bounded number from each; true where anything came
   void send(int connection, const ClientMessage& message, int fd = -1);
   // The latest that any client was told of what went wrong, without the remedy; empty: nothing.
-  const std::string& told_problem() const noexcept { return told_problem_; }
+  const std::string& reported_problem() const noexcept { return reported_problem_; }
   void collect_fds(std::vector<pollfd>& fds) const;
 
   int64_t program(int connection) const;  // counts from 1 in the order they came; 0: in this process
@@ -86,7 +86,7 @@ class ClientConnections {
   ClientWelcome welcome_;
   std::map<int, Connection> connections_;
   std::map<int64_t, Program> programs_;
-  std::string told_problem_;
+  std::string reported_problem_;
   int next_ = 1;
   int64_t next_program_ = 1;
 

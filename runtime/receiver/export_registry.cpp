@@ -161,12 +161,12 @@ std::optional<int32_t> ExportRegistry::keep(int connection, PeerId loader, const
     if (gone_.count(loader) != 0) return std::nullopt;  // it was given up, and lives
     throw Error(
         ErrorKind::peer_lost,
-        "rank " + std::to_string(loader) + " sent a chunk with images in memory of a GPU that it does not share",
+        "rank " + std::to_string(loader) + " sent a chunk with images in memory of a GPU that it does not export",
         "all ranks must run the same version of penstock");
   }
   if (!lies_within({buffer_range.at, buffer_range.bytes}, it->second.bytes)) {
     throw Error(ErrorKind::peer_lost,
-                "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its GPU shares",
+                "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its GPU exports",
                 "all ranks must run the same version of penstock");
   }
   const bool reads = it->second.used_by.count(connection) != 0 ||

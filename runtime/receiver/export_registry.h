@@ -1,4 +1,4 @@
-// A receiver's registry of the memory that loaders' GPUs share: who offers what, which clients have it open, and buffer
+// A receiver's registry of the memory that loaders' GPUs export: who offers what, which clients have it open, and buffer
 // ranges of it.
 //
 //   ExportRegistry exports(messenger);
@@ -54,7 +54,7 @@ class ExportRegistry {
   void offered(PeerId loader, const ExportOffered& message, UniqueFd fd);
   void opened(PeerId loader, const LinkOpened& message) const;
   void loader_lost(PeerId loader);
-  // It has been given up, and may live: what it shares by descriptors stays as it is.
+  // It has been given up, and may live: what it exports by descriptors stays as it is.
   void links_lost(PeerId loader);
 
   void read_by(int connection, int64_t program);

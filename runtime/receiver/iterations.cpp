@@ -127,7 +127,7 @@ BatchBufferPool& Iterations::pool_for(const ReceiverSplit& split) {
 }
 
 void Iterations::ready(const LeaseStreamReady& message) {
-  Iteration* const iteration = of_lease_stream(message.stream);
+  Iteration* const iteration = of_lease_stream(message.lease_stream);
   if (iteration == nullptr) return;
   iteration->chunk_samples = message.chunk_samples;
   iteration->by_holder = message.by_holder;
@@ -135,7 +135,7 @@ void Iterations::ready(const LeaseStreamReady& message) {
 }
 
 void Iterations::failed(const LeaseStreamFailed& message) {
-  Iteration* const iteration = of_lease_stream(message.stream);
+  Iteration* const iteration = of_lease_stream(message.lease_stream);
   if (iteration == nullptr) return;
   iteration->failed = ClientFailed{message.error_kind, message.error, message.remedy, iteration->id};
   serve(*iteration);
@@ -172,7 +172,7 @@ bool Iterations::take(const ChunkHeader& header, std::vector<SampleRecord>& reco
 // `exported`: where its images stay on their GPU.
 bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
                      std::optional<int32_t>& exported) {
-  Iteration* const found = of_lease_stream(header.lease.stream);
+  Iteration* const found = of_lease_stream(header.lease.lease_stream);
   if (found == nullptr) return false;
   Iteration& iteration = *found;
   const ReceiverSplit& split = splits_.at(iteration.split_id);
@@ -219,7 +219,7 @@ ChunkExpectation Iterations::expected(const Iteration& iteration, const ChunkArr
 std::string Iterations::compare(const ChunkHeader& header, const std::vector<SampleRecord>& records,
                                 const ChunkArrived& arrived) {
   if (header.buffer_range) exports_.give_back(arrived.peer, *header.buffer_range, {});
-  Iteration* const iteration = of_lease_stream(header.lease.stream);
+  Iteration* const iteration = of_lease_stream(header.lease.lease_stream);
   if (iteration == nullptr) return {};
   const auto first = iteration->to_compare.extract({header.lease.step, header.lease.chunk});
   if (first.empty() || first.mapped().sender == arrived.peer) return {};
@@ -242,10 +242,10 @@ std::string Iterations::compare(const ChunkHeader& header, const std::vector<Sam
 }
 
 void Iterations::next(int connection, const ClientNext& message) {
-  Iteration* const found = find(connection, message.stream);
+  Iteration* const found = find(connection, message.iteration);
   if (found == nullptr) {
     messenger_.to_client(connection, ClientFailed{static_cast<int32_t>(ErrorKind::usage), "this iteration has ended",
-                                                  "start a new one with begin()", message.stream});
+                                                  "start a new one with begin()", message.iteration});
     return;
   }
   Iteration& iteration = *found;
@@ -398,7 +398,7 @@ void Iterations::release(int connection, const ClientRelease& message) {
 }
 
 void Iterations::stop(int connection, const ClientStop& message) {
-  if (find(connection, message.stream) != nullptr) end(message.stream);
+  if (find(connection, message.iteration) != nullptr) end(message.iteration);
 }
 
 void Iterations::end(LeaseStreamId id) {

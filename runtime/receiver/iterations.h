@@ -1,12 +1,12 @@
 // The iterations that a receiver's clients make over their splits: batch buffers reserved ahead, chunks in, batches out
 // in order.
 //
-//   Iterations iterations(options, clock, splits, exports, record, messenger);
+//   Iterations iterations(options, clock, splits, exports, statistics, messenger);
 //   // ClientIterate: a lease stream at the coordinator, and a pool of batch buffers for it
 //   iterations.begin(connection, iterate);
 //   iterations.ready(lease_stream_ready);   // the coordinator's answer: now it is told for which steps there is room
 //   iterations.next(connection, client_next);  // answered with a batch, the end or a failure, whenever that is there
-//   // a chunk into its batch buffer; then iterations.serve(stream): perhaps next() waits
+//   // a chunk into its batch buffer; then iterations.serve(iteration): perhaps next() waits
 //   iterations.take(header, records, chunk);
 //   iterations.release(connection, client_release);  // a batch buffer back from the program
 //   iterations.stop(connection, client_stop);
@@ -64,12 +64,12 @@ namespace penstock {
 class Iterations {
  public:
   Iterations(const ReceiverOptions& options, const Clock& clock, const OpenSplits& splits, ExportRegistry& exports,
-             ReceiverStatistics& record, ReceiverMessenger& messenger)
+             ReceiverStatistics& statistics, ReceiverMessenger& messenger)
       : options_(options),
         clock_(clock),
         splits_(splits),
         exports_(exports),
-        statistics_(record),
+        statistics_(statistics),
         messenger_(messenger) {}
 
   void begin(int connection, const ClientIterate& message);

@@ -117,7 +117,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   std::function<void(const std::string&)> on_notice_;
   ReceiverShutdown& end() { return end_; }
 
-  const std::string& told_problem() const noexcept { return clients_.told_problem(); }
+  const std::string& reported_problem() const noexcept { return clients_.reported_problem(); }
   void end_serving(const std::string& reason) { to_coordinator(EndServing{reason}); }
 
   // `connection`: of the client that asks, which is told of its own share as well.
@@ -433,7 +433,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                     "balancer.remake_every: 0 does without this check",
                 static_cast<int32_t>(ErrorKind::runtime));
     }
-    if (!is_remake(header.lease)) iterations_.serve(header.lease.stream);
+    if (!is_remake(header.lease)) iterations_.serve(header.lease.lease_stream);
   }
 
   // ---- time ----------------------------------------------------------------------------------------------------
@@ -545,8 +545,8 @@ void Receiver::finish_program(bool good, const std::string& problem, int exit_co
 void Receiver::fail(const std::string& problem, int exit_code) {
   impl_->end().fail(problem, exit_code);
 }
-const std::string& Receiver::told_problem() const noexcept {
-  return impl_->told_problem();
+const std::string& Receiver::reported_problem() const noexcept {
+  return impl_->reported_problem();
 }
 void Receiver::end_serving(const std::string& reason) {
   impl_->end_serving(reason);

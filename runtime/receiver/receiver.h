@@ -76,7 +76,7 @@ class Receiver {
   void finish_program(bool good, const std::string& problem, int exit_code);
   // The latest that a program was told of what went wrong, without the remedy; empty: nothing. From the loop's own
   // callbacks only.
-  const std::string& told_problem() const noexcept;
+  const std::string& reported_problem() const noexcept;
   // whole_job: the job ends by this, whatever this trainer's program has done. From the loop's own callbacks only.
   void fail(const std::string& problem, int exit_code);
   // serving: ends it for every rank, in good order; programs see a hang-up. From the loop's own callbacks only.

@@ -31,9 +31,9 @@ struct ReceiverOptions {
   // rank, or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
   Nanoseconds heartbeat_ns = 0;
   Nanoseconds silence_ns = 0;
-  std::vector<std::string> hosts;  // by rank, for messages; empty: not said
-  bool whole_job =
-      false;  // the receiver of `penstock run` or `serve`: takes part in the job's end (see finish_program)
+  std::vector<std::string> hosts;  // by rank, for messages; empty: unknown
+  // The receiver of `penstock run` or `serve`: takes part in the job's end (see finish_program).
+  bool whole_job = false;
   // `penstock serve`: programs come and go; what each opens and begins is compared with the other trainers' programs of
   // that time, and the job ends by end_serving().
   bool serving = false;

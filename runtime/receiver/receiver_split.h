@@ -53,7 +53,7 @@ struct ReceiverSplit {
   }
 };
 
-// From its description and the client's wishes. Number, connection and program are the caller's to say.
+// From its description and what the client asks for. Number, connection and program are the caller's to say.
 ReceiverSplit split_of(const ClientOpen& message);
 
 // What the dataset turned out to hold, and what the client is sent of it.

@@ -1,14 +1,14 @@
 // What went through a receiver so far: chunks in, batches out, and where the split delivered last stands.
 //
-//   ReceiverStatistics record;
-//   record.chunk_arrived("shm", payload.size());   record.chunk_done(busy_ns, taken);
-//   record.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns},
-//                    batch_buffer.hash, batch_buffer.records);
-//   record.on_gpus(images);                          // of the batch delivered
-//   record.range_ended(connection, "train", range);  // an iteration ended, or broke off
-//   record.figures();                               // for progress lines
-//   record.to_json(open_ranges);                    // for the job's report (report/report.h)
-//   record.client_json(connection, its_open_ranges); // what one client's DataLoader got of it
+//   ReceiverStatistics statistics;
+//   statistics.chunk_arrived("shm", payload.size());   statistics.chunk_done(busy_ns, taken);
+//   statistics.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns},
+//                        batch_buffer.hash, batch_buffer.records);
+//   statistics.on_gpus(images);                           // of the batch delivered
+//   statistics.range_ended(connection, "train", range);   // an iteration ended, or broke off
+//   statistics.figures();                                 // for progress lines
+//   statistics.to_json(open_ranges);                      // for the job's report (report/report.h)
+//   statistics.client_json(connection, its_open_ranges);  // what one client's DataLoader got of it
 //
 // Invariant: a batch is in the figures, in the hashes and in the list of unusable samples, or in none of them; it
 //   enters when next() is answered with it. A chunk is counted when it arrives, whatever becomes of it: received_bytes

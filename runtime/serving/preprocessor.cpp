@@ -362,13 +362,13 @@ class PreprocessorImpl {
   }
 
   // ---- with GPUs: a request is one work of an executor ----
-  static LeaseKey work_key(const Request& request) { return {.stream = request.number}; }
+  static LeaseKey work_key(const Request& request) { return {.lease_stream = request.number}; }
 
   void open_gpus_of(const Job& job) {
     if (executor_of(job) == ExecutorKind::cpu) return;
     LoaderOptions options = loader_options(job);
-    options.in_flight_batches.library.reset();   // what is served must not depend on which GPU has time
-    options.in_flight_batches.shared_bytes = 0;  // nobody else reads
+    options.in_flight_batches.library.reset();     // what is served must not depend on which GPU has time
+    options.in_flight_batches.exported_bytes = 0;  // nobody else reads
     try {
       gpus_ =
           std::make_unique<CollectingExecutor>(make_gpu_executor(num_threads_, {}, open_gpus(options.gpus),
@@ -418,7 +418,7 @@ class PreprocessorImpl {
     std::shared_ptr<Request> request;
     {
       MutexLock lock(mutex_);
-      request = std::move(at_gpus_.extract(work.lease.lease.stream).mapped());
+      request = std::move(at_gpus_.extract(work.lease.lease.lease_stream).mapped());
     }
     if (work.failure.empty()) {
       for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);

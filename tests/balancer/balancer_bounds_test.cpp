@@ -57,7 +57,7 @@ Outcome run(const Instance& instance, bool say_bytes, int32_t depth = 1) {
   int64_t now = 0, sequence = 0;
   std::vector<int64_t> free_at_of(instance.speed.size(), 0);
   const auto work_of = [&](const LeaseKey& lease) {
-    return instance.work[static_cast<size_t>(lease.chunk * instance.streams) + lease.stream];
+    return instance.work[static_cast<size_t>(lease.chunk * instance.streams) + lease.lease_stream];
   };
   const auto post = [&](const Event& event) {
     for (const Action& action : balancer.step(now, event)) {
@@ -100,7 +100,7 @@ Outcome run(const Instance& instance, bool say_bytes, int32_t depth = 1) {
     const Finish finish = finishes.top();
     finishes.pop();
     now = finish.at;
-    made.emplace(finish.grant.lease.stream, finish.grant.lease.chunk);
+    made.emplace(finish.grant.lease.lease_stream, finish.grant.lease.chunk);
     const int64_t work = work_of(finish.grant.lease);
     outcome.last_work = static_cast<double>(work);
     outcome.last_speed = static_cast<double>(instance.speed[static_cast<size_t>(finish.grant.loader)]) / 1e6;

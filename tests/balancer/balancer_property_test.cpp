@@ -28,7 +28,7 @@ constexpr int64_t kEndOfTheWorld = 400'000 * kMs;
 using ChunkName = std::tuple<LeaseStreamId, int64_t, int32_t>;
 
 ChunkName name_of(const LeaseKey& lease) {
-  return {lease.stream, lease.step, lease.chunk};
+  return {lease.lease_stream, lease.step, lease.chunk};
 }
 
 // Knows only what events and actions say. Throws a text at the first broken promise.
@@ -59,15 +59,15 @@ class Auditor {
       }
       for (auto& [chunk, failed] : failed_by_) failed.erase(e->loader);
     }
-    if (const auto* e = std::get_if<LeaseStreamOpened>(&event)) streams_[e->stream] = *e;
-    if (const auto* e = std::get_if<LeaseStreamClosed>(&event)) close(e->stream);
+    if (const auto* e = std::get_if<LeaseStreamOpened>(&event)) streams_[e->lease_stream] = *e;
+    if (const auto* e = std::get_if<LeaseStreamClosed>(&event)) close(e->lease_stream);
     if (const auto* e = std::get_if<BatchBufferReserved>(&event)) {
-      batch_buffers_.insert({e->stream, e->step});
+      batch_buffers_.insert({e->lease_stream, e->step});
       for (size_t i = 0; i < e->groups.size(); ++i)
-        groups_[{e->stream, e->step, static_cast<int32_t>(i)}] = e->groups[i];
+        groups_[{e->lease_stream, e->step, static_cast<int32_t>(i)}] = e->groups[i];
     }
     if (const auto* e = std::get_if<SamplesHeld>(&event)) {
-      held_[{e->stream, e->loader}] = {e->groups.begin(), e->groups.end()};
+      held_[{e->lease_stream, e->loader}] = {e->groups.begin(), e->groups.end()};
     }
     if (const auto* e = std::get_if<ChunkAccepted>(&event)) {
       if (is_remake(e->lease)) {
@@ -131,18 +131,18 @@ class Auditor {
         loader->second.given_up = true;
       }
       if (const auto* a = std::get_if<FailLeaseStream>(&action)) {
-        expect(streams_.count(a->stream) == 1, "a lease stream fails that is not open");
+        expect(streams_.count(a->lease_stream) == 1, "a lease stream fails that is not open");
         expect(!a->reason.empty(), "a lease stream fails without a reason");
-        streams_.erase(a->stream);
-        closing_.insert(a->stream);
+        streams_.erase(a->lease_stream);
+        closing_.insert(a->lease_stream);
       }
     }
     expect(must_revoke_.empty(), "an accepted chunk's other lease is not revoked");
     for (const LeaseStreamId stream : closing_) {
       for (const auto& [lease, live] : remakes_) {
-        expect(lease.stream != stream || live.made, "a closed lease stream's second copy is not revoked");
+        expect(lease.lease_stream != stream || live.made, "a closed lease stream's second copy is not revoked");
       }
-      std::erase_if(remakes_, [stream](const auto& item) { return item.first.stream == stream; });
+      std::erase_if(remakes_, [stream](const auto& item) { return item.first.lease_stream == stream; });
       for (auto lease = live_.begin(); lease != live_.end();) {
         const bool of_lease_stream = std::get<0>(lease->first) == stream;
         expect(!of_lease_stream || lease->second.made, "a closed lease stream's lease is not revoked");
@@ -186,14 +186,14 @@ class Auditor {
   }
 
   void granted(const Grant& grant) {
-    const auto stream = streams_.find(grant.lease.stream);
+    const auto stream = streams_.find(grant.lease.lease_stream);
     expect(stream != streams_.end(), "a grant for a lease stream that is not open");
     expect(stream->second.receiver == grant.receiver, "a grant for the wrong receiver");
-    expect(batch_buffers_.count({grant.lease.stream, grant.lease.step}) == 1, "a grant without a batch buffer");
+    expect(batch_buffers_.count({grant.lease.lease_stream, grant.lease.step}) == 1, "a grant without a batch buffer");
     const ChunkName chunk = name_of(grant.lease);
     expect(draining_.count(grant.loader) == 0 && drained_.count(grant.loader) == 0, "a grant for a loader that drains");
     const auto group = groups_.find(chunk);
-    expect(group == groups_.end() || held_[{grant.lease.stream, grant.loader}].count(group->second) == 1,
+    expect(group == groups_.end() || held_[{grant.lease.lease_stream, grant.loader}].count(group->second) == 1,
            "a grant for a loader that has not said that it can read the chunk");
     if (is_remake(grant.lease)) {
       expect(options_.remake_every > 0 && grant.compared, "a second copy that nobody compares");
@@ -369,7 +369,7 @@ class World {
     int64_t last_arrival = 0;
     // The open lease stream.
     bool open = false;
-    LeaseStreamOpened stream;
+    LeaseStreamOpened lease_stream;
     int batch_buffers = 2;
     int64_t next_batch_buffer = 0;
     int64_t cursor = 0;
@@ -400,9 +400,9 @@ class World {
     decide(event);
     const auto* opened = std::get_if<LeaseStreamOpened>(&event);
     if (!local_ || opened == nullptr) return;
-    open_.insert(opened->stream);
+    open_.insert(opened->lease_stream);
     for (const Loader& loader : loaders_) {
-      if (loader.member && loader.told) decide(SamplesHeld{opened->stream, loader.id, loader.holds});
+      if (loader.member && loader.told) decide(SamplesHeld{opened->lease_stream, loader.id, loader.holds});
     }
   }
   void decide(const Event& event) {
@@ -437,11 +437,12 @@ class World {
         after(0, [this, id = e->loader] { lose(static_cast<size_t>(id), "left"); });
       } else if (const auto* d = std::get_if<FailLeaseStream>(&action)) {
         ++totals_.failed_lease_streams;
-        totals_.unreadable += d->unreadable.stream != 0 ? 1 : 0;
+        totals_.unreadable += d->unreadable.lease_stream != 0 ? 1 : 0;
         if (hopeful_) throw "a lease stream fails although a loader lives: " + d->reason;
-        after(0, [this, id = d->stream] {
+        after(0, [this, id = d->lease_stream] {
           for (Receiver& receiver : receivers_) {
-            if (receiver.open && receiver.stream.stream == id) receiver.open = false, receiver.streams_to_come = 0;
+            if (receiver.open && receiver.lease_stream.lease_stream == id)
+              receiver.open = false, receiver.streams_to_come = 0;
           }
         });
       }
@@ -565,18 +566,18 @@ class World {
     --receiver.streams_to_come;
     receiver.open = true;
     const int64_t first = pick(0, 3);
-    receiver.stream = LeaseStreamOpened{
+    receiver.lease_stream = LeaseStreamOpened{
         ++streams_, static_cast<ReceiverId>(p), receiver.node, first, first + pick(1, 6), pick(1, 5), pick(1, 3)};
     receiver.batch_buffers = pick(2, 3);
     receiver.next_batch_buffer = receiver.cursor = first;
     receiver.computing = receiver.waiting = false;
     receiver.arrived.clear();
-    report(p, receiver.stream);
+    report(p, receiver.lease_stream);
     reserve(p);
     consume(p);
     if (chance(15)) {
-      after(pick(1, 3000) * kMs, [this, p, id = receiver.stream.stream] {
-        if (!receivers_[p].open || receivers_[p].stream.stream != id) return;
+      after(pick(1, 3000) * kMs, [this, p, id = receiver.lease_stream.lease_stream] {
+        if (!receivers_[p].open || receivers_[p].lease_stream.lease_stream != id) return;
         ++totals_.broken_off;
         end_lease_stream(p);
       });
@@ -585,18 +586,19 @@ class World {
   void end_lease_stream(size_t p) {
     Receiver& receiver = receivers_[p];
     receiver.open = false;
-    report(p, LeaseStreamClosed{receiver.stream.stream});
+    report(p, LeaseStreamClosed{receiver.lease_stream.lease_stream});
     if (receiver.streams_to_come > 0) after(pick(0, 500) * kMs, [this, p] { open_lease_stream(p); });
   }
   int32_t chunks_of(const Receiver& receiver, int64_t step) const {
-    return step == receiver.stream.steps - 1 ? receiver.stream.chunks_last_step : receiver.stream.chunks_per_step;
+    return step == receiver.lease_stream.steps - 1 ? receiver.lease_stream.chunks_last_step
+                                                   : receiver.lease_stream.chunks_per_step;
   }
   void reserve(size_t p) {
     Receiver& receiver = receivers_[p];
-    for (; receiver.next_batch_buffer < receiver.stream.steps &&
+    for (; receiver.next_batch_buffer < receiver.lease_stream.steps &&
            receiver.next_batch_buffer < receiver.cursor + receiver.batch_buffers;
          ++receiver.next_batch_buffer) {
-      BatchBufferReserved reserved{receiver.stream.stream, receiver.next_batch_buffer, {}, {}};
+      BatchBufferReserved reserved{receiver.lease_stream.lease_stream, receiver.next_batch_buffer, {}, {}};
       if (chance(50))
         reserved.chunk_bytes.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
       for (int32_t i = 0; local_ && i < chunks_of(receiver, receiver.next_batch_buffer); ++i) {
@@ -610,7 +612,7 @@ class World {
     at(when, [this, p, lease, loader, life] {
       Receiver& receiver = receivers_[p];
       if (now_ < receiver.stopped_until) return arrive(p, receiver.stopped_until, lease, loader, life);
-      const bool of_stream = receiver.open && receiver.stream.stream == lease.stream;
+      const bool of_stream = receiver.open && receiver.lease_stream.lease_stream == lease.lease_stream;
       const bool twice = is_remake(lease);
       const bool wanted = of_stream && !twice && lease.step >= receiver.cursor &&
                           receiver.arrived[lease.step].insert(lease.chunk).second;
@@ -624,24 +626,24 @@ class World {
   void consume(size_t p) {
     Receiver& receiver = receivers_[p];
     if (!receiver.open || receiver.computing) return;
-    if (receiver.cursor == receiver.stream.steps) {
+    if (receiver.cursor == receiver.lease_stream.steps) {
       ++totals_.finished_lease_streams;
       return end_lease_stream(p);
     }
     if (static_cast<int32_t>(receiver.arrived[receiver.cursor].size()) < chunks_of(receiver, receiver.cursor)) {
-      if (!receiver.waiting) report(p, CursorMoved{receiver.stream.stream, receiver.cursor, true});
+      if (!receiver.waiting) report(p, CursorMoved{receiver.lease_stream.lease_stream, receiver.cursor, true});
       receiver.waiting = true;
       return;
     }
     receiver.computing = true;
     receiver.waiting = false;
-    report(p, CursorMoved{receiver.stream.stream, receiver.cursor + 1, false});
-    compute(p, receiver.stream.stream, now_ + pick(0, 300) * kMs);
+    report(p, CursorMoved{receiver.lease_stream.lease_stream, receiver.cursor + 1, false});
+    compute(p, receiver.lease_stream.lease_stream, now_ + pick(0, 300) * kMs);
   }
   void compute(size_t p, LeaseStreamId id, int64_t until) {
     at(until, [this, p, id] {
       Receiver& receiver = receivers_[p];
-      if (!receiver.open || receiver.stream.stream != id) return;
+      if (!receiver.open || receiver.lease_stream.lease_stream != id) return;
       if (now_ < receiver.stopped_until) return compute(p, id, receiver.stopped_until);
       receiver.arrived.erase(receiver.cursor);
       ++receiver.cursor;

@@ -150,7 +150,7 @@ TEST_CASE("the batch that a client is blocked on comes before all others") {
   bench.at(0, CursorMoved{2, 1, true});
   bench.at(0, LoaderJoined{0, 1, 8, 0});
   REQUIRE(bench.grants.size() == 1);
-  CHECK(bench.grants[0].lease.stream == 2);
+  CHECK(bench.grants[0].lease.lease_stream == 2);
 }
 
 TEST_CASE("equal deadlines are served in turn, so that receivers get equal shares") {
@@ -161,7 +161,7 @@ TEST_CASE("equal deadlines are served in turn, so that receivers get equal share
   }
   bench.at(0, LoaderJoined{0, 6, 64, 0});
   std::vector<LeaseStreamId> order;
-  for (const Grant& grant : bench.grants) order.push_back(grant.lease.stream);
+  for (const Grant& grant : bench.grants) order.push_back(grant.lease.lease_stream);
   CHECK(order == std::vector<LeaseStreamId>{1, 2, 3, 1, 2, 3});
 }
 
@@ -540,7 +540,7 @@ TEST_CASE("a chunk that failed goes to another loader, then its lease stream fai
   SUBCASE("no other loader is left") {
     bench.at(1, ChunkFailed{0, first.lease, "cannot read x.jpg: EIO"});
     REQUIRE(bench.failed.size() == 1);
-    CHECK(bench.failed[0].stream == 1);
+    CHECK(bench.failed[0].lease_stream == 1);
     CHECK(bench.failed[0].reason.find("rank 0 (loader): cannot read x.jpg: EIO") != std::string::npos);
     CHECK(bench.failed[0].reason.find("no other loader is left") != std::string::npos);
   }
@@ -573,7 +573,7 @@ TEST_CASE("a chunk that failed goes to another loader, then its lease stream fai
     REQUIRE(bench.grants.size() == 1);
     bench.at(1, LoaderLost{1, "killed"});
     REQUIRE(bench.failed.size() == 1);
-    CHECK(bench.failed[0].stream == 1);
+    CHECK(bench.failed[0].lease_stream == 1);
   }
 }
 
@@ -990,7 +990,7 @@ TEST_CASE("the chunks of a lost holder go to another one; without any their leas
   SUBCASE("") {
     bench.at(1010, Tick{});
     REQUIRE(bench.failed.size() == 1);
-    CHECK(bench.failed[0].stream == 1);
+    CHECK(bench.failed[0].lease_stream == 1);
     CHECK(bench.failed[0].unreadable == LeaseKey{1, 0, 1, 1});
     CHECK(bench.failed[0].reason.find("the last one was rank 0 (loader), lost: killed") != std::string::npos);
   }

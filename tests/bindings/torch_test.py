@@ -313,7 +313,7 @@ def test_the_classifier_is_that_of_python():
     place = [f"splits.{split}.dataset.folder={PHOTOS}/train" for split in ("train", "val")]
     for root in roots():
         program = Classifier(program=programs(root)["classifier"])
-        # Of the same torch: between 1.13 and 2.15 roundings differ, and a ReLU that flips makes 1e-3 of them after six steps.
+        # Only with the same torch: between 1.13 and 2.15 roundings differ, and a ReLU that flips makes 1e-3 of them after six steps.
         python = Classifier(sys.executable if root == DEBIAN else os.path.join(BUILD, "frameworks", "bin", "python"))
         out = os.path.join(WORK, "out-debian" if root == DEBIAN else "out-pip")
         said = program.alone("train", SETTINGS, "--max-steps", "6", "--weights", start, "--set", f"output={out}")

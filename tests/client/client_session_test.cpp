@@ -16,9 +16,9 @@
 namespace penstock {
 namespace {
 
-ClientBatch batch_of(uint64_t stream, int32_t batch_buffer) {
+ClientBatch batch_of(uint64_t iteration, int32_t batch_buffer) {
   ClientBatch batch;
-  batch.stream = stream;
+  batch.iteration = iteration;
   batch.pool = 1;
   batch.batch_buffer = batch_buffer;
   return batch;
@@ -26,10 +26,10 @@ ClientBatch batch_of(uint64_t stream, int32_t batch_buffer) {
 
 TEST_CASE("answers: asked once, kept for their iteration, and back where the iteration is over") {
   IterationAnswers answers;
-  CHECK(stream_of(batch_of(7, 0)) == 7);
-  CHECK(stream_of(ClientEnd{8}) == 8);
-  CHECK(stream_of(ClientFailed{1, "", "", 9}) == 9);
-  CHECK(stream_of(ClientStatsJson{}) == 0);
+  CHECK(iteration_of(batch_of(7, 0)) == 7);
+  CHECK(iteration_of(ClientEnd{8}) == 8);
+  CHECK(iteration_of(ClientFailed{1, "", "", 9}) == 9);
+  CHECK(iteration_of(ClientStatsJson{}) == 0);
   CHECK(answers.ask(1));
   CHECK_FALSE(answers.ask(1));  // the wait was interrupted: it is asked
   answers.arrived(1);
@@ -147,10 +147,10 @@ struct Talk {
     Packet packet;
     return !receiver.receive(packet);
   }
-  uint64_t begin(uint64_t stream) {
+  uint64_t begin(uint64_t iteration) {
     const bool first = !memory.valid;
     if (first) memory = {true, SharedMemory::create("test-batch-buffers", 4096)};
-    send(ClientIteration{stream, 1, 16, 256, first}, first ? memory.pages.fd() : -1);
+    send(ClientIteration{iteration, 1, 16, 256, first}, first ? memory.pages.fd() : -1);
     const uint64_t begun = session->begin(0, 0, {});
     CHECK(received<ClientIterate>().split_id == 4);
     return begun;
@@ -175,12 +175,12 @@ TEST_CASE("iterations side by side: each gets its own answers, in any order") {
   talk.interrupt = true;
   CHECK_THROWS_AS((void)talk.session->next(two), std::runtime_error);
   talk.interrupt = false;
-  CHECK(talk.received<ClientNext>().stream == 12);
+  CHECK(talk.received<ClientNext>().iteration == 12);
   talk.send(batch_of(12, 5));
   talk.send(ClientNotice{"slow", 0});
   talk.send(batch_of(11, 6));
   CHECK(talk.session->next(one)->info.batch_buffer == 6);
-  CHECK(talk.received<ClientNext>().stream == 11);
+  CHECK(talk.received<ClientNext>().iteration == 11);
   CHECK(talk.warned == std::vector<std::string>{"slow"});
   CHECK(talk.session->take_warnings() == talk.warned);
   CHECK(talk.session->next(two)->info.batch_buffer == 5);  // it lay here
@@ -191,7 +191,7 @@ TEST_CASE("iterations side by side: each gets its own answers, in any order") {
 
 TEST_CASE("a batch that lies nowhere is none") {
   Talk talk;
-  const uint64_t stream = talk.begin(11);
+  const uint64_t iteration = talk.begin(11);
   ClientBatch batch = batch_of(11, 5);
   batch.samples = batch.num_valid = 4;
   SUBCASE("its pool") {
@@ -210,12 +210,12 @@ TEST_CASE("a batch that lies nowhere is none") {
     batch.num_valid = 5;
   }
   talk.send(batch);
-  CHECK_THROWS_WITH_AS((void)talk.session->next(stream), doctest::Contains("something else than was asked"), Error);
+  CHECK_THROWS_WITH_AS((void)talk.session->next(iteration), doctest::Contains("something else than was asked"), Error);
 }
 
 TEST_CASE("images on GPUs: within their memory, or by an error that says what became of it") {
   Talk talk;
-  const uint64_t stream = talk.begin(11);
+  const uint64_t iteration = talk.begin(11);
   const SharedMemory pages = SharedMemory::create("test-exported", 4096);
   ClientBatch batch = batch_of(11, 5);
   batch.samples = batch.num_valid = 4;
@@ -244,11 +244,11 @@ TEST_CASE("images on GPUs: within their memory, or by an error that says what be
   }
   talk.send(batch);
   if (fits) {
-    CHECK(talk.session->next(stream)->buffer_ranges.size() == 1);
+    CHECK(talk.session->next(iteration)->buffer_ranges.size() == 1);
     return;
   }
   CHECK_THROWS_WITH_AS(
-      (void)talk.session->next(stream),
+      (void)talk.session->next(iteration),
       doctest::Contains(gone ? "on the GPU of a loader that is lost" : "something else than was asked"), Error);
   (void)talk.received<ClientNext>();
   if (gone) CHECK(talk.received<ClientRelease>().batch_buffer == 5);  // nobody has it
@@ -256,9 +256,9 @@ TEST_CASE("images on GPUs: within their memory, or by an error that says what be
 
 TEST_CASE("a session that ends says goodbye: what lies unread is nobody's") {
   Talk talk;
-  const uint64_t stream = talk.begin(11);
+  const uint64_t iteration = talk.begin(11);
   talk.interrupt = true;
-  CHECK_THROWS_AS((void)talk.session->next(stream), std::runtime_error);
+  CHECK_THROWS_AS((void)talk.session->next(iteration), std::runtime_error);
   (void)talk.received<ClientNext>();
   talk.send(batch_of(11, 8));
   talk.session.reset();
@@ -267,12 +267,12 @@ TEST_CASE("a session that ends says goodbye: what lies unread is nobody's") {
 
 TEST_CASE("a batch that comes for an iteration that is over goes back") {
   Talk talk;
-  const uint64_t stream = talk.begin(11);
+  const uint64_t iteration = talk.begin(11);
   talk.interrupt = true;
-  CHECK_THROWS_AS((void)talk.session->next(stream), std::runtime_error);
+  CHECK_THROWS_AS((void)talk.session->next(iteration), std::runtime_error);
   (void)talk.received<ClientNext>();
-  talk.session->stop(stream);
-  CHECK(talk.received<ClientStop>().stream == 11);
+  talk.session->stop(iteration);
+  CHECK(talk.received<ClientStop>().iteration == 11);
   talk.send(batch_of(11, 8));
   talk.send(ClientStatsJson{"{}"});
   CHECK(talk.session->stats() == "{}");
@@ -298,7 +298,7 @@ TEST_CASE("an interrupted begin() or stats() leaves nothing behind, and later qu
     if (i == 0) (void)talk.received<ClientStats>();
   }
   CHECK(talk.received<ClientIterate>().epoch == 2);
-  CHECK(talk.received<ClientStop>().stream == 21);
+  CHECK(talk.received<ClientStop>().iteration == 21);
   talk.send(batch_of(22, 0));
   CHECK(talk.session->next(22)->pool != nullptr);
 }
@@ -340,15 +340,15 @@ TEST_CASE("a begin() that is interrupted when another thread has received its an
   CHECK_THROWS_AS((void)talk.session->begin(0, 0, {}), std::runtime_error);
   (void)talk.received<ClientIterate>();
   (void)talk.received<ClientStats>();
-  CHECK(talk.received<ClientStop>().stream == 41);
+  CHECK(talk.received<ClientStop>().iteration == 41);
   talk.send(ClientIteration{42, 1, 1, 4096, false});
   CHECK(talk.session->begin(1, 0, {}) == 42);
 }
 
 TEST_CASE("a receiver that says nothing is given up, and stays so; one that hangs up is gone at once") {
   Talk talk(20 * kMillisecond);
-  const uint64_t stream = talk.begin(11);
-  const Error late = error_of([&] { (void)talk.session->next(stream); });
+  const uint64_t iteration = talk.begin(11);
+  const Error late = error_of([&] { (void)talk.session->next(iteration); });
   CHECK(late.kind() == ErrorKind::peer_lost);
   CHECK(late.message() == "trainer 3 waited 0 s for the next batch of split 'train'");
   CHECK(error_of([&] { (void)talk.session->stats(); }).message() == late.message());
@@ -361,14 +361,14 @@ TEST_CASE("a receiver that says nothing is given up, and stays so; one that hang
 
 TEST_CASE("a program that holds all batches and asks on is told so; what the receiver refuses comes as it is") {
   Talk talk(20 * kMillisecond);
-  const uint64_t stream = talk.begin(11);
+  const uint64_t iteration = talk.begin(11);
   talk.send(ClientNotice{"the program holds all 3 batches", 11});
-  const Error held = error_of([&] { (void)talk.session->next(stream); });
+  const Error held = error_of([&] { (void)talk.session->next(iteration); });
   CHECK(held.kind() == ErrorKind::usage);
   CHECK(held.message() == "the program holds all batches of split 'train', and asks for another");
   CHECK(held.remedy().find("trainer.hold (2)") != std::string::npos);
   talk.send(ClientFailed{static_cast<int32_t>(ErrorKind::dataset), "unusable sample", "repair it", 11});
-  CHECK(error_of([&] { (void)talk.session->next(stream); }).remedy() == "repair it");
+  CHECK(error_of([&] { (void)talk.session->next(iteration); }).remedy() == "repair it");
 }
 
 // What a program does in its first epoch says nothing about the second, where it keeps all.

@@ -113,7 +113,7 @@ TEST_CASE("a file with any byte changed, or cut off anywhere, is refused by name
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ change);
       CAPTURE(at);
-      // Of the checksum's digits alone the case does not matter.
+      // The case matters everywhere but in the checksum's digits.
       const bool digit_case = change == '\x20' && at >= 17 && at < 25;
       CHECK((digit_case || refusal(bad) != ""));
     }

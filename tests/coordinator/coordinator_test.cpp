@@ -153,7 +153,7 @@ TEST_CASE("chunks are as small as the threads of the loaders that are there ask 
   for (const PeerId loader : {2, 3}) world.prepared(loader, json, 1000);
   const auto chunk_of = [&](LeaseStreamId id) {
     OpenLeaseStream stream;
-    stream.stream = id;
+    stream.lease_stream = id;
     stream.fingerprint = fingerprint_of(json);
     world.coordinator.handle(0, stream);
     const int32_t samples = world.take<LeaseStreamReady>(0).at(0).chunk_samples;
@@ -237,7 +237,7 @@ TEST_CASE("a split that no receiver has open any more is forgotten, at the loade
   CHECK(world.take<SplitClosed>(2).empty());
   world.coordinator.handle(0, SplitClosed{fingerprint});  // again: changes nothing
   OpenLeaseStream stream;
-  stream.stream = 7;
+  stream.lease_stream = 7;
   stream.fingerprint = fingerprint;
   stream.replica = 1;
   world.coordinator.handle(1, stream);
@@ -336,7 +336,7 @@ TEST_CASE("who opens a split once more has the loaders look again; only what cha
   }
   // Iterations over the older list go on, until the last of its openings is closed.
   OpenLeaseStream stream;
-  stream.stream = 7;
+  stream.lease_stream = 7;
   stream.fingerprint = fingerprint;
   world.coordinator.handle(0, stream);
   CHECK(world.take<LeaseStreamReady>(0).size() == 1);

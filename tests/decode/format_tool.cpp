@@ -61,7 +61,7 @@ bool parse(const std::string& line, Request& r) {
   return true;
 }
 
-// Of this thread, which decodes: other programs do not slow it.
+// The time of this thread, which decodes: other programs do not slow it.
 int64_t cpu_us() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -464,7 +464,7 @@ class Comparison:
             return False
         # libjpeg goes on to the end marker when all rows are there, and Pillow reads a PNG's last chunks; here a file is
         # done with its last row.
-        # Of an APNG only the default image is read. Pillow refuses (-9) more rows a strip than an int holds, whatever the image has.
+        # Only the default image of an APNG is read. Pillow refuses (-9) more rows a strip than an int holds, whatever the image has.
         for part in {"jpeg": ["image file is truncated", "broken data stream"], "png": ["Truncated File Read", "APNG contains frame sequence errors"],
                      "tiff": ["OSError: -9"]}.get(kind, []):
             if part in error:

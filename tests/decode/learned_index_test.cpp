@@ -51,7 +51,7 @@ Box random_box(std::mt19937& random, int width, int height) {
   return {draw(random, 0, width - w), draw(random, 0, height - h), w, h};
 }
 
-// Of any kind; every other one long enough for vector lanes.
+// A file of any kind; every other one is long enough for vector lanes.
 JpegSpec any_spec(std::mt19937& random, int number) {
   JpegSpec spec = random_spec(random, 120);
   if (number % 2 == 0) {

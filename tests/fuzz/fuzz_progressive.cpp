@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::byte> file = picture.file;
   const size_t end = std::min(size, head + 4 * most_edits);
   for (size_t at = head; at + 4 <= end; at += 4) edit(file, data + at);
-  // Of exactly this size: reading a byte too far is seen.
+  // The memory has exactly this size: reading a byte too far is seen.
   const std::vector<std::byte> bytes(file.begin(), file.end());
   ImageHeader header;
   if (!read_header(bytes, limits, header).ok()) return 0;

@@ -118,13 +118,13 @@ TEST_CASE("a consumer that is left keeps what it had, and gets no more") {
   CHECK(buffer_ranges.figures().out == 1);
 }
 
-TEST_CASE("a GPU that shares no memory says so, and one that is short of it") {
+TEST_CASE("a GPU that exports no memory says so, and one that is short of it") {
   const auto faults = std::make_shared<GpuFaults>();
   FaultyGpu gpu(open_host_gpu(0, 1 << 20), faults);
   CHECK_THROWS_WITH_AS(BufferRanges(gpu, 2 << 20), doctest::Contains("out of memory"), GpuError);
   for (int i = 0; i < 3; ++i) CHECK_NOTHROW(BufferRanges(gpu, 1 << 20));  // and all of it goes back
-  faults->most_shared_bytes = 0;
-  CHECK_THROWS_WITH_AS(BufferRanges(gpu, 1000), doctest::Contains("shares no memory"), Error);
+  faults->most_exported_bytes = 0;
+  CHECK_THROWS_WITH_AS(BufferRanges(gpu, 1000), doctest::Contains("exports no memory"), Error);
 }
 
 TEST_CASE("images outside of the shared memory are not looked at") {

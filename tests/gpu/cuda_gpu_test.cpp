@@ -34,7 +34,7 @@ TEST_CASE("a GPU makes the CPU's bytes") {
   penstock_test::check_shared_tables(*gpu);
   penstock_test::check_finished(*gpu);
   penstock_test::check_finisher(gpu);
-  penstock_test::check_shared(gpu);
+  penstock_test::check_exported(gpu);
   penstock_test::check_inverse(*gpu);
   penstock_test::check_pixels(*gpu);
   penstock_test::check_all_colours(*gpu);

@@ -1,7 +1,7 @@
 // What GpuFinisher must show on every GPU, the one that is this CPU and real ones.
 //
 //   check_finisher(open_host_gpu(0, bytes));         // in a doctest test case
-//   check_shared(open_host_gpu(0, bytes));           // of what the GPU shares
+//   check_exported(open_host_gpu(0, bytes));           // of what the GPU exports
 #pragma once
 
 #include <doctest/doctest.h>
@@ -75,8 +75,8 @@ inline void check_finisher(const std::shared_ptr<penstock::Gpu>& gpu) {
   }
 }
 
-// Of a batch some images come from here and some from a GPU's shared memory, opened as another process would.
-inline void check_shared(const std::shared_ptr<penstock::Gpu>& gpu) {
+// Some images of a batch come from here and some from a GPU's exported memory, opened as another process would.
+inline void check_exported(const std::shared_ptr<penstock::Gpu>& gpu) {
   using namespace penstock;
   const Finisher finisher({.dtype = DType::float16}, 3, 9, 14);
   constexpr size_t kEach = size_t{3} * 9 * 14;

@@ -352,8 +352,8 @@ void check_searched_files(GpuBench& bench) {
   CHECK(strict <= counts[0] / 10);
 }
 
-// Of one colour every block but the first is the same two bits, and a decoder that stands at another block of the
-// MCU, or takes one code for the other, never notices.
+// In a picture of one colour every block but the first is the same two bits, and a decoder that stands at another block
+// of the MCU, or takes one code for the other, never notices.
 void check_files_that_no_mode_takes(GpuBench& bench) {
   Scratch scratch{DecodeLimits{}};
   const Pipeline pipeline({{"RandomResizedCrop", {{"size", int64_t{16}}}}});

@@ -21,8 +21,8 @@ TEST_CASE("finished images are the finishing pass's, in every dtype and format, 
   check_finisher(open_host_gpu(0, kGpuBytes));
 }
 
-TEST_CASE("images of a batch may lie in what a GPU shares, beside others that are uploaded") {
-  check_shared(open_host_gpu(0, kGpuBytes));
+TEST_CASE("images of a batch may lie in what a GPU exports, beside others that are uploaded") {
+  check_exported(open_host_gpu(0, kGpuBytes));
 }
 
 // A batch of nine: two from here, four by a link, one from here, and two by it.

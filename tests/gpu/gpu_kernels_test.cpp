@@ -78,7 +78,7 @@ TEST_CASE("what a GPU does not take is said before or while it is decoded, and s
   CHECK_FALSE(takes(plain, make_jpeg({.width = 3})));  // two columns of chroma
   CHECK_FALSE(takes(plain, penstock_test::encode_png(penstock_test::make_rgb(20, 20, 1), 20, 20)));
   CHECK_FALSE(takes(Pipeline({{"FiveCrop", {{"size", int64_t{8}}}}}), make_jpeg({})));
-  // Of pixel transforms: mixtures of images, and maps that Pillow walks by adding up.
+  // Pixel transforms: mixtures of images, and maps that Pillow walks by adding up.
   const TransformSpec resized{"Resize", {{"size", List{30, 30}}}};
   const auto moved = [](double by) -> TransformSpec {
     return {"RandomAffine", {{"degrees", List{10, 10}}, {"scale", List{by, by}}}};

@@ -177,7 +177,7 @@ std::vector<Transforms> mixtures() {
           {resized(60, 50, "nearest"), framed, resized(45, 33, "box"), kMirrored, resized(20, 30, "bicubic"), kJitter},
           {resized(40, 40, "bilinear"), kJitter, resized(40, 40, "bilinear"), {"CenterCrop", {{"size", int64_t{50}}}}},
           {equalized, equalized, kJitter, kJitter, framed},
-          // Of magnitude 0 a rotation changes nothing, and may come between operations of one pixel.
+          // A rotation of magnitude 0 changes nothing, and may come between operations of one pixel.
           {kCut, {"RandAugment", {{"num_ops", int64_t{8}}, {"magnitude", int64_t{0}}}}, {"RandomInvert", {{"p", 1.0}}}},
           {kCut, {"RandomApply", {{"transforms", all}, {"p", 0.7}}}},
           {kCut, {"RandomChoice", {{"transforms", all}}}},

@@ -117,7 +117,7 @@ TEST_CASE("shapes: what should be a mapping or a list") {
         "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, "
         "payload_crc, chunk_buffers, cache_gb, spool_gb, "
         "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, gpus, gpu_memory_mb, gpu_duty, "
-        "gpu_share_mb, gpu_links, nvjpeg, gpu_entropy and cpu_fraction, "
+        "gpu_export_mb, gpu_links, nvjpeg, gpu_entropy and cpu_fraction, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");

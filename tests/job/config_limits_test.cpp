@@ -91,7 +91,7 @@ TEST_CASE("aliases are refused where they stand, so nothing multiplies") {
 }
 
 TEST_CASE("large files of nonsense take little time and give short messages") {
-  // Of the limit of 1 MiB; time that grows with the square is seen in a fourth as well.
+  // A part of the limit of 1 MiB; time that grows with the square is seen in a fourth as well.
   const int share = kFull ? 1 : 4;
   const int most = 900000 / share;
   const auto times = [&](int n) { return n / share; };

@@ -37,7 +37,7 @@ TEST_CASE("links, where no memory is shared") {
   Job job;
   job.loader.executor = ExecutorKind::gpu;
   job.loader.gpu_links = GpuLinksKind::nccl;
-  CHECK(gpu_keys_without_effect(job) == "without effect, because loader.gpu_share_mb is 0: loader.gpu_links");
-  job.loader.gpu_share_mb = 1;
+  CHECK(gpu_keys_without_effect(job) == "without effect, because loader.gpu_export_mb is 0: loader.gpu_links");
+  job.loader.gpu_export_mb = 1;
   CHECK(gpu_keys_without_effect(job).empty());
 }

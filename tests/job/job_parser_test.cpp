@@ -54,7 +54,7 @@ TEST_CASE("the rarer keys") {
   const Job job = parse_job(
       with_split("name: résumé\nloader: {chunk_samples: 8, chunk_buffers: 5, read_ahead: 7, read_ahead_mb: 1.5, "
                  "read_method: threads, index_memory_mb: 2.5, executor: gpu, gpus: 2, gpu_memory_mb: 64, gpu_duty: "
-                 "0.5, gpu_share_mb: 16.5, gpu_links: nccl, nvjpeg: nearest, gpu_entropy: index, cpu_fraction: "
+                 "0.5, gpu_export_mb: 16.5, gpu_links: nccl, nvjpeg: nearest, gpu_entropy: index, cpu_fraction: "
                  "0.25}\ntrainer: {hold: 1, timeout_s: 2.5, grace_s: 1}\n"
                  "balancer: {policy: random, lease_timeout_s: 3, heartbeat_s: .1, lost_after_s: 1e0, log: ev.log}\n"
                  "bad_samples: {max_fraction: 0.5, max_count: 3}\narithmetic: exact\nmpi: {max_message_bytes: 65536}\n"
@@ -71,7 +71,7 @@ TEST_CASE("the rarer keys") {
   CHECK(job.loader.gpus == 2);
   CHECK(job.loader.gpu_memory_mb == 64);
   CHECK(job.loader.gpu_duty == 0.5);
-  CHECK(job.loader.gpu_share_mb == 16.5);
+  CHECK(job.loader.gpu_export_mb == 16.5);
   CHECK(job.loader.gpu_links == GpuLinksKind::nccl);
   CHECK(job.loader.nvjpeg == NvjpegUse::nearest);
   CHECK(job.loader.gpu_entropy == GpuEntropyKind::index);

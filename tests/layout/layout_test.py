@@ -109,6 +109,7 @@ BANS = [
     (LIBRARY, ("runtime/process",), r"\b(?:sigaction|sigprocmask)\s*\(|\bstd::signal\s*\(|\b_exit\s*\(|\bfork\s*\(",
      "signals and processes are runtime/process's affair"),
     (LIBRARY, ("runtime/base",), r"\bgetenv\s*\(", "base/switches.h reads the environment"),
+    (LIBRARY, ("runtime/base", "runtime/process"), r"\benviron\b", "base/switches.h reads the environment"),
 ]
 
 

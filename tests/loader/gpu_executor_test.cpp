@@ -98,7 +98,7 @@ class Epoch {
   Epoch(std::shared_ptr<const SplitContext> context, size_t chunk_samples)
       : context_(std::move(context)), chunk_samples_(chunk_samples) {}
 
-  void share() { share_ = ~uint64_t{0}; }
+  void export_images() { exported_gpus_ = ~uint64_t{0}; }
   void submit(Executor& executor) {
     for (size_t first = 0; first < kPictures; first += chunk_samples_) {
       auto work = std::make_unique<ChunkWork>();
@@ -112,7 +112,7 @@ class Epoch {
       chunk.chunk_buffer.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes,
                                 kUntouched);
       work->memory = chunk.chunk_buffer.data();
-      work->exported_gpus = share_;
+      work->exported_gpus = exported_gpus_;
       executor.submit(std::move(work));
     }
   }
@@ -123,7 +123,7 @@ class Epoch {
       while (auto work = executor.next_done()) {
         Chunk& chunk = chunks_[work->lease.first_row];
         chunk.failure = work->failure;
-        if (work->shared) look_into(executor, *work, chunk);
+        if (work->exported) look_into(executor, *work, chunk);
         // As it travels: behind a text its room has what somebody wrote before.
         if (chunk.failure.empty()) {
           chunk.chunk_buffer.resize(
@@ -142,8 +142,8 @@ class Epoch {
  private:
   // As a receiver that reads and gives back at once.
   void look_into(Executor& executor, ChunkWork& work, Chunk& chunk) {
-    BufferRanges& buffer_ranges = *executor.buffer_ranges(work.shared->gpu);
-    const BufferRange& buffer_range = work.shared->buffer_range;
+    BufferRanges& buffer_ranges = *executor.buffer_ranges(work.exported->gpu);
+    const BufferRange& buffer_range = work.exported->buffer_range;
     const size_t each = context_->fields()[0].bytes_per_sample();
     REQUIRE(buffer_range.bytes == work.lease.samples.size() * each);
     CHECK(work.failure.empty());
@@ -176,7 +176,7 @@ class Epoch {
 
   std::shared_ptr<const SplitContext> context_;
   size_t chunk_samples_;
-  uint64_t share_ = 0;
+  uint64_t exported_gpus_ = 0;
   std::map<int, Chunk> chunks_;
 };
 
@@ -240,7 +240,7 @@ TEST_CASE("with GPUs, every chunk is what the CPU alone makes") {
         CHECK(all_chunks(*executor, context, samples) == wanted);
         const ExecutorFigures figures = executor->figures();
         CHECK(figures.samples == kPictures);
-        // Of damaged files a GPU may be who finds out.
+        // A GPU may be the first to find out that a file is damaged.
         CHECK(figures.remade <= kPictures / 12);
         CHECK(images_of(figures) > 0);
       }
@@ -249,16 +249,16 @@ TEST_CASE("with GPUs, every chunk is what the CPU alone makes") {
   CHECK(notices.all().empty());
 }
 
-// Images that were shared, and those of them that were nowhere else.
-std::pair<int64_t, int64_t> shared_images(Executor& executor, const std::shared_ptr<const SplitContext>& context,
-                                          size_t samples, const std::map<int, Chunk>& wanted) {
+// Images that were exported, and those of them that were nowhere else.
+std::pair<int64_t, int64_t> exported_images(Executor& executor, const std::shared_ptr<const SplitContext>& context,
+                                            size_t samples, const std::map<int, Chunk>& wanted) {
   Epoch epoch(context, samples);
-  epoch.share();
+  epoch.export_images();
   epoch.submit(executor);
   const auto& chunks = epoch.collect(executor);
   CHECK(chunks == wanted);
   for (const GpuFigures& gpu : executor.figures().gpus) {
-    if (gpu.shared) CHECK(gpu.shared->buffer_ranges.out == 0);  // what nobody reads is free again
+    if (gpu.exported) CHECK(gpu.exported->buffer_ranges.out == 0);  // what nobody reads is free again
   }
   std::pair<int64_t, int64_t> images;
   for (const auto& [number, chunk] : chunks) {
@@ -272,7 +272,7 @@ TEST_CASE("images that one GPU has made of a chunk are in its shared memory, wit
   const auto cpu = make_cpu_executor(2, {});
   Notices notices;
   GpuSetup setup{.in_flight_batches = {
-                     .memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .shared_bytes = int64_t{1} << 20}};
+                     .memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .exported_bytes = int64_t{1} << 20}};
   for (const bool captions : {true, false}) {
     const auto context = context_of("on_error: substitute\n", kCrop, captions);
     for (const size_t samples : {size_t{1}, size_t{3}, size_t{50}}) {
@@ -280,16 +280,16 @@ TEST_CASE("images that one GPU has made of a chunk are in its shared memory, wit
       for (const int gpus : {1, 2}) {
         setup.gpus = gpus;
         const auto executor = with_gpus(setup, notices);
-        const auto [shared, hashed] = shared_images(*executor, context, samples, wanted);
+        const auto [exported, hashed] = exported_images(*executor, context, samples, wanted);
         const int64_t images = images_of(executor->figures());
         INFO(samples, " samples a chunk, ", gpus, " GPUs, ", captions ? "with captions" : "images and labels");
         CHECK(images > 0);
         // A chunk of fifty has an in-flight batch of each of two GPUs, or in-flight batches that are filled one after
         // the other.
-        if (gpus == 1) CHECK(shared == images);
-        CHECK((shared <= images && shared > images / 4));
+        if (gpus == 1) CHECK(exported == images);
+        CHECK((exported <= images && exported > images / 4));
         // What is hashed behind the image is nothing that a GPU knows.
-        CHECK(hashed == (captions ? 0 : shared));
+        CHECK(hashed == (captions ? 0 : exported));
         CHECK(all_chunks(*executor, context, samples) == wanted);  // not asked for
       }
     }
@@ -302,30 +302,30 @@ TEST_CASE("without room for a chunk, without shared memory, and of a GPU that fa
   const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, 2);
   Notices notices;
   GpuSetup setup{
-      .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .shared_bytes = 3 * 28 * 36}};
+      .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .exported_bytes = 3 * 28 * 36}};
   SUBCASE("too small for two images") {
     const auto executor = with_gpus(setup, notices);
-    CHECK(shared_images(*executor, context, 2, wanted).first == 0);
-    CHECK(executor->figures().gpus[0].shared->buffer_ranges.refused > 0);
+    CHECK(exported_images(*executor, context, 2, wanted).first == 0);
+    CHECK(executor->figures().gpus[0].exported->buffer_ranges.refused > 0);
     CHECK(notices.all().empty());
   }
-  SUBCASE("the driver shares none") {
-    setup.faults->most_shared_bytes = 0;
+  SUBCASE("the driver exports none") {
+    setup.faults->most_exported_bytes = 0;
     const auto executor = with_gpus(setup, notices);
-    CHECK(shared_images(*executor, context, 2, wanted).first == 0);
-    CHECK(notices.all().find("GPU 0 (this CPU) delivers by the host: a GPU of the test shares no memory") !=
+    CHECK(exported_images(*executor, context, 2, wanted).first == 0);
+    CHECK(notices.all().find("GPU 0 (this CPU) delivers by the host: a GPU of the test exports no memory") !=
           std::string::npos);
     CHECK(images_of(executor->figures()) > 0);
   }
   SUBCASE("the GPU fails at any of its calls") {
-    setup.in_flight_batches.shared_bytes = int64_t{1} << 20;
+    setup.in_flight_batches.exported_bytes = int64_t{1} << 20;
     for (const int calls : {0, 1, 7, 20, 60}) {
       for (const GpuFault fault : {GpuFault::failed, GpuFault::out_of_memory}) {
         setup.faults = std::make_shared<GpuFaults>();
         const auto executor = with_gpus(setup, notices);
         if (fault == GpuFault::failed) setup.faults->after(calls, fault);
         if (fault == GpuFault::out_of_memory) setup.faults->once(calls, fault);
-        (void)shared_images(*executor, context, 2, wanted);
+        (void)exported_images(*executor, context, 2, wanted);
         CHECK(executor->figures().remade > 0);
       }
     }

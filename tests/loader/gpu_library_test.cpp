@@ -150,7 +150,7 @@ struct Run {
   }
   int64_t refused(Refusal refusal) const { return figures.gpus[0].library->refused[static_cast<size_t>(refusal)]; }
   int64_t missed(LibraryMiss miss) const { return figures.library_missed[static_cast<size_t>(miss)]; }
-  // Of one text, which contains `part`.
+  // All are one text, which contains `part`.
   int told(const std::string& part) const {
     int times = 0;
     for (const auto& [text, n] : notices) times += text.find(part) != std::string::npos ? n : 0;
@@ -215,7 +215,7 @@ TEST_CASE("in jobs of arithmetic exact the library is never asked") {
   CHECK(run.notices.empty());
 }
 
-TEST_CASE("without the wish for it a fast job has the CPU's pixels") {
+TEST_CASE("without the option a fast job has the CPU's pixels") {
   Run run;
   const Epoch made = run.go(std::make_shared<HostLibrary>(), std::nullopt);
   const Epoch fast = by_cpu("fast", kCrop);

@@ -223,7 +223,7 @@ TEST_CASE("a loader that was given up joins again with chunk buffers of its own;
     for (int64_t step = 2; step < 5; ++step) world.send(lease_of(json, step, {3, 4, 5, 6, 7}));
     world.send(GivenUp{incarnation});
     world.send(GivenUp{incarnation});  // again: changes nothing
-    // Of its last leases some may have been made before it heard, and their chunk buffers may be home.
+    // Some of its last leases may have been made before it heard, and their chunk buffers may be home.
     for (bool joined = false; !joined;) {
       Incoming incoming = world.receive();
       if (const auto* chunk = std::get_if<ChunkArrived>(&incoming)) {

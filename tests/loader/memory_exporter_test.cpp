@@ -1,4 +1,4 @@
-// To whom a loader offers its GPUs' memory, whose chunks it shares there, and what becomes of buffer ranges: without
+// To whom a loader offers its GPUs' memory, whose chunks it exports there, and what becomes of buffer ranges: without
 // GPUs' work, sockets or threads.
 #include "runtime/loader/memory_exporter.h"
 
@@ -51,7 +51,7 @@ class Wire final : public Endpoint {
   std::vector<LinkOpened> opened;
 };
 
-// Three GPUs, of which the second shares nothing.
+// Three GPUs, of which the second exports nothing.
 class Gpus final : public Executor {
  public:
   Gpus() {
@@ -78,7 +78,7 @@ struct Desk {
   ChunkWork made_by(size_t gpu, PeerId receiver = kNear) {
     ChunkWork work;
     work.lease.receiver = receiver;
-    work.shared = {gpu, gpus.buffer_ranges(gpu)->take(1000, receiver).value()};
+    work.exported = {gpu, gpus.buffer_ranges(gpu)->take(1000, receiver).value()};
     return work;
   }
 
@@ -113,7 +113,7 @@ TEST_CASE("only a program that has a GPU's memory open gets chunks there") {
   desk.exporter.used(kNear, {2, 7, false});
   CHECK(desk.exporter.gpus_for(kNear, 7) == 0b001);
   for (const int32_t gpu : {-1, 1, 3, 64}) {
-    CHECK_THROWS_WITH_AS(desk.exporter.used(kNear, {gpu, 7, true}), doctest::Contains("which shares none"), Error);
+    CHECK_THROWS_WITH_AS(desk.exporter.used(kNear, {gpu, 7, true}), doctest::Contains("which exports none"), Error);
     CHECK_THROWS_AS(desk.exporter.back(kNear, {gpu, 1}), Error);
   }
 }
@@ -126,7 +126,7 @@ TEST_CASE(
   const auto buffer_range = desk.exporter.export_range(work);
   REQUIRE(buffer_range);
   CHECK(std::tuple(buffer_range->gpu, buffer_range->id, buffer_range->at, buffer_range->bytes) ==
-        std::tuple(2, work.shared->buffer_range.id, work.shared->buffer_range.at, uint64_t{1000}));
+        std::tuple(2, work.exported->buffer_range.id, work.exported->buffer_range.at, uint64_t{1000}));
   desk.exporter.drop(work);  // it is not the loader's any more
   CHECK(desk.gpus.out() == 1);
   SUBCASE("its word") {
@@ -169,7 +169,7 @@ TEST_CASE("where no descriptor gets to, memory is offered to be linked, and sent
   CHECK(desk.exporter.gpus_for(kFar, 7) == 0b100);
 
   const ChunkWork work = desk.made_by(2, kFar);
-  for (size_t i = 0; i < 1000; ++i) work.shared->buffer_range.data[i] = static_cast<std::byte>(i);
+  for (size_t i = 0; i < 1000; ++i) work.exported->buffer_range.data[i] = static_cast<std::byte>(i);
   const auto buffer_range = desk.exporter.export_range(work);
   REQUIRE(buffer_range);
   const auto stream = theirs->stream();

@@ -247,7 +247,7 @@ def check_cut_off_loader(count, ways, mended_after_s, overrides):
     print(f"  {count} hosts, {' and '.join(ways)}, mended after {mended_after_s} s: {running.took_s:.1f} s, {lost}", flush=True)
 
 
-# Of lost_after_s = 2. TCP tries again after 0.2, 0.6, 1.4, 3.0, 6.2 s, or after 2.4, 3.4 s (retry_each_second): until then nothing is
+# The job has lost_after_s = 2. TCP tries again after 0.2, 0.6, 1.4, 3.0, 6.2 s, or after 2.4, 3.4 s (retry_each_second): until then nothing is
 # heard where it was mended after 2.4, and after 4 s the loader would have given up.
 SHORTER = 0.8
 LONGER = 2.4

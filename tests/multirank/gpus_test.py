@@ -219,7 +219,7 @@ def test_the_report_names_gpus():
 
 
 def test_fast_jobs_have_one_stream_too():
-    # Of 500 pixels down to 32 and less: what is decoded at a reduced size is the CPU's.
+    # From 500 pixels down to 32 and less: what is decoded at a reduced size is the CPU's.
     overrides = ["arithmetic=fast", "splits.train.pipeline.0.RandomResizedCrop.size=24"]
     expected = go(0, overrides, "none").hashes()
     result = go(0, [*overrides, "loader.executor=gpu"], "host")

@@ -1,4 +1,4 @@
-"""Images that go from a loader's GPU to a trainer's without the host: `loader.gpu_share_mb`, by GPUs that are this CPU and a
+"""Images that go from a loader's GPU to a trainer's without the host: `loader.gpu_export_mb`, by GPUs that are this CPU and a
 torch.cuda that is played (simulated_cuda.py). The bytes, hashes and all, of jobs that go by the host."""
 
 import json
@@ -22,7 +22,7 @@ from simulated_cuda import Cuda
 os.environ["PENSTOCK_GPUS"] = "host"
 LAST = [T.ToDtype(torch.float32, scale=True), T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]
 EACH = 3 * 40 * 56
-ON_GPUS = {"loader.executor": "gpu", "loader.gpu_share_mb": 64, "loader.threads": 1, "loader.chunk_samples": 2,
+ON_GPUS = {"loader.executor": "gpu", "loader.gpu_export_mb": 64, "loader.threads": 1, "loader.chunk_samples": 2,
             "loader.gpu_memory_mb": 24}
 
 
@@ -81,7 +81,7 @@ def test_what_a_stream_has_still_to_read_is_not_given_back():
     wanted, _ = made_by_the_cpu(**job())
     for pinned in (False, True) if FULL else (False,):
         got = []
-        with Cuda(), penstock.DataLoader(device="cuda:0", pin_memory=pinned, overrides={**ON_GPUS, "loader.gpu_share_mb": 0.3},
+        with Cuda(), penstock.DataLoader(device="cuda:0", pin_memory=pinned, overrides={**ON_GPUS, "loader.gpu_export_mb": 0.3},
                                          **job()) as train:
             for _ in range(3):
                 for images, _labels in train:
@@ -93,7 +93,7 @@ def test_what_a_stream_has_still_to_read_is_not_given_back():
 
 
 def test_by_the_host_where_it_is_not_wished_for_or_cannot_be():
-    for overrides in ({**ON_GPUS, "loader.gpu_share_mb": 0.01}, {**ON_GPUS, "loader.gpu_share_mb": 0}, {})[:3 if FULL else 1]:
+    for overrides in ({**ON_GPUS, "loader.gpu_export_mb": 0.01}, {**ON_GPUS, "loader.gpu_export_mb": 0}, {})[:3 if FULL else 1]:
         device, stats = compared(overrides, **job())
         assert device["copied_bytes"] == 0 and device["uploaded_bytes"] == stats["images"] * EACH, overrides
     if FULL:  # Mixing is done by the receiver, in its own memory: by default without loaders' GPUs, in gpu_images_test.
@@ -143,7 +143,7 @@ def test_a_device_that_fails_says_what_is_lost():
         # Loaders are told at once, but have made some before they hear of it: as if they never did.
         with warnings.catch_warnings(), mock.patch.object(images, "meet", lambda loader: None):
             warnings.simplefilter("ignore")
-            raises(penstock.errors.RunError, until_one_is_elsewhere, "cuda:0", "gone", "loader.gpu_share_mb=0")
+            raises(penstock.errors.RunError, until_one_is_elsewhere, "cuda:0", "gone", "loader.gpu_export_mb=0")
         # They hear of it: what they make from then on goes by the host.
         images.why = "gone"
         steps, lost = iter(train), 0
@@ -222,7 +222,7 @@ def test_under_mpirun_and_when_a_loader_dies():
         return
     made, overrides = {}, [f"{key}={value}" for key, value in ON_GPUS.items()]
     linked = ["transport=mpi", "loader.gpu_links=nccl"]
-    ways = [("host", ["loader.gpu_share_mb=0"], 6), ("shm", [], 6), ("kill", [], 6), ("linked", linked, 6), ("mpi", ["transport=mpi"], 3)]
+    ways = [("host", ["loader.gpu_export_mb=0"], 6), ("shm", [], 6), ("kill", [], 6), ("linked", linked, 6), ("mpi", ["transport=mpi"], 3)]
     trainers, share = (2, 1) if FULL else (1, 2)  # a program alone sees twice as many steps in an epoch
     for how, more, epochs in ways if FULL else ways[2:4]:
         epochs //= share
@@ -241,8 +241,8 @@ def test_under_mpirun_and_when_a_loader_dies():
         batches = [json.load(open(os.path.join(top, str(rank)))) for rank in range(trainers)]
         copied, received = (sum(figures) for figures in zip(*(one.pop() for one in batches)))
         receivers = sum(rank.get("images_on_gpus", 0) for rank in report["ranks"])
-        exported = [gpu["shared"]["exported_chunks"] for rank in report["ranks"] if rank["role"] == "loader"
-                    for gpu in rank["gpus"]["list"] if "shared" in gpu]
+        exported = [gpu["exported"]["exported_chunks"] for rank in report["ranks"] if rank["role"] == "loader"
+                    for gpu in rank["gpus"]["list"] if "exported" in gpu]
         print(f"  {how}: {receivers} images from GPUs, chunks exported {exported}", flush=True)
         if how in ("host", "mpi"):
             assert copied == received == receivers == sum(exported) == 0, (copied, received, receivers, exported)

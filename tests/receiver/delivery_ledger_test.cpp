@@ -52,7 +52,7 @@ TEST_CASE("a million unusable samples are a list of a thousand and a count, in a
   CHECK(split["bad_samples"].size() == kMostBadSamples);
   CHECK(split["bad_samples"].back()["position"] == kMostBadSamples - 1);
 
-  // Of several trainers the report lists the first ones, too.
+  // Where there are several trainers, the report lists the first ones, too.
   const nlohmann::json report = merge_reports({text, text});
   CHECK(report["splits"]["train"]["bad_sample_count"] == 2 * count);
   CHECK(report["splits"]["train"]["bad_samples"].size() == kMostBadSamples);

@@ -41,7 +41,7 @@ struct Desk {
   ExportRegistry exports{out};
 };
 
-const ChunkBufferRange kPiece{2, 77, 1024, 3072};
+const ChunkBufferRange kRange{2, 77, 1024, 3072};
 
 TEST_CASE("clients that read images on GPUs are shown each memory once, whoever comes first") {
   Desk desk;
@@ -67,7 +67,7 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   desk.exports.read_by(5, 50);
   desk.exports.offered(3, {2, 4096}, desk.descriptor());
   const int32_t exported = desk.shown().at(0).second.exported;
-  CHECK_FALSE(desk.exports.keep(5, 3, kPiece, false));
+  CHECK_FALSE(desk.exports.keep(5, 3, kRange, false));
   desk.exports.used(6, {exported, true});      // it was not shown to that one
   desk.exports.used(5, {exported + 1, true});  // nor is there such a one
   CHECK(desk.uses().empty());
@@ -78,9 +78,9 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   CHECK(uses[0].second.gpu == 2);
   CHECK(uses[0].second.gpu_reader == 5);
   CHECK(uses[0].second.used);
-  CHECK(desk.exports.keep(5, 3, kPiece, false) == exported);
-  CHECK_FALSE(desk.exports.keep(6, 3, kPiece, false));
-  CHECK_THROWS_WITH_AS(desk.exports.keep(5, 4, kPiece, false), doctest::Contains("does not share"), Error);
+  CHECK(desk.exports.keep(5, 3, kRange, false) == exported);
+  CHECK_FALSE(desk.exports.keep(6, 3, kRange, false));
+  CHECK_THROWS_WITH_AS(desk.exports.keep(5, 4, kRange, false), doctest::Contains("does not export"), Error);
   bool gone = false;
   SUBCASE("because it says so") {
     desk.exports.used(5, {exported, false});
@@ -92,11 +92,11 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   uses = desk.uses();
   REQUIRE(uses.size() == 1);
   CHECK_FALSE(uses[0].second.used);
-  CHECK_FALSE(desk.exports.keep(5, 3, kPiece, false));
-  desk.exports.give_back(3, kPiece, exported);
+  CHECK_FALSE(desk.exports.keep(5, 3, kRange, false));
+  desk.exports.give_back(3, kRange, exported);
   CHECK(desk.backs().at(0).second.id == 77);
   // Images that are nowhere else are its own all the same, while it is there.
-  CHECK(desk.exports.keep(5, 3, kPiece, true).has_value() != gone);
+  CHECK(desk.exports.keep(5, 3, kRange, true).has_value() != gone);
 }
 
 TEST_CASE("memory of a lost loader is let go of behind the last batch that has images there") {
@@ -105,18 +105,18 @@ TEST_CASE("memory of a lost loader is let go of behind the last batch that has i
   desk.exports.offered(3, {2, 4096}, desk.descriptor());
   const int32_t exported = desk.shown().at(0).second.exported;
   desk.exports.used(5, {exported, true});
-  for (int i = 0; i < 2; ++i) CHECK(desk.exports.keep(5, 3, kPiece, false) == exported);
+  for (int i = 0; i < 2; ++i) CHECK(desk.exports.keep(5, 3, kRange, false) == exported);
   desk.exports.loader_lost(3);
-  CHECK_FALSE(desk.exports.keep(5, 3, kPiece, false));
+  CHECK_FALSE(desk.exports.keep(5, 3, kRange, false));
   desk.exports.read_by(6, 60);
   CHECK(desk.out.for_clients.empty());
-  desk.exports.give_back(3, kPiece, exported);
+  desk.exports.give_back(3, kRange, exported);
   CHECK(desk.out.for_clients.empty());
-  desk.exports.give_back(3, kPiece, exported);
+  desk.exports.give_back(3, kRange, exported);
   const auto gone = desk.gone();
   REQUIRE(gone.size() == 2);
   CHECK(gone[0].second.exported == exported);
-  desk.exports.give_back(3, kPiece, exported);  // of exported memory that is forgotten: no harm
+  desk.exports.give_back(3, kRange, exported);  // of exported memory that is forgotten: no harm
   SUBCASE("one with nothing out, at once") {
     desk.exports.offered(4, {0, 4096}, desk.descriptor());
     CHECK(desk.shown().size() == 2);
@@ -136,7 +136,7 @@ TEST_CASE("a loader that offers a GPU's memory again means another one") {
   REQUIRE(desk.out.for_clients.size() == 2);
   CHECK(std::get<ClientExportGone>(desk.out.for_clients[0].second).exported == before);
   CHECK(std::get<ClientExport>(desk.out.for_clients[1].second).exported != before);
-  CHECK_FALSE(desk.exports.keep(5, 3, kPiece, false));
+  CHECK_FALSE(desk.exports.keep(5, 3, kRange, false));
 }
 
 TEST_CASE("an offer without memory, and images outside of it, are no offer and no images") {
@@ -191,11 +191,11 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
         std::tuple(5, exported, std::string("id")));
 
   // Images that are nowhere else are its own only while it has the link.
-  CHECK_FALSE(desk.exports.keep(5, 3, kPiece, true));
-  CHECK(desk.exports.link_ended(3, kPiece));
+  CHECK_FALSE(desk.exports.keep(5, 3, kRange, true));
+  CHECK(desk.exports.link_ended(3, kRange));
   desk.exports.used(5, {exported, true});
   CHECK(desk.uses().size() == 1);
-  CHECK(desk.exports.keep(5, 3, kPiece, true) == exported);
+  CHECK(desk.exports.keep(5, 3, kRange, true) == exported);
   desk.exports.asked(5, ClientBufferRangesAsked{exported, {{1024, 100}}});
   CHECK(desk.take<BufferRangesAsked>(desk.out.for_ranks).at(0).second.runs == std::vector<MemoryRange>{{1024, 100}});
 
@@ -208,14 +208,14 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
   }
   CHECK(desk.gone().size() == 1);  // at once: nobody can read there any more
   CHECK_FALSE(desk.exports.readable(exported));
-  CHECK_FALSE(desk.exports.link_ended(3, kPiece));  // another loader makes them
+  CHECK_FALSE(desk.exports.link_ended(3, kRange));  // another loader makes them
   desk.exports.asked(5, ClientBufferRangesAsked{exported, {{1024, 100}}});
   CHECK(desk.out.for_ranks.empty());
-  desk.exports.give_back(3, kPiece, exported);
+  desk.exports.give_back(3, kRange, exported);
   CHECK(desk.out.for_clients.empty());
 }
 
-TEST_CASE("a loader that is given up, and may live: what it shares by descriptors stays") {
+TEST_CASE("a loader that is given up, and may live: what it exports by descriptors stays") {
   Desk desk;
   desk.exports.read_by(5, 50);
   desk.exports.offered(3, {2, 4096}, desk.descriptor());
@@ -231,11 +231,11 @@ TEST_CASE("a client that says goodbye has nothing any more, also of what it was 
   desk.exports.offered(3, {2, 4096}, desk.descriptor());
   const int32_t exported = desk.shown().at(0).second.exported;
   desk.exports.used(5, {exported, true});
-  CHECK(desk.exports.keep(5, 3, kPiece, false) == exported);
+  CHECK(desk.exports.keep(5, 3, kRange, false) == exported);
   desk.out.for_ranks.clear();
   desk.exports.connection_gone(5);  // which a goodbye is
   CHECK(desk.uses().size() == 1);
-  desk.exports.read_till_end(5, 3, kPiece, exported);
+  desk.exports.read_till_end(5, 3, kRange, exported);
   CHECK(desk.backs().size() == 1);
 }
 
@@ -245,14 +245,14 @@ TEST_CASE("what a program held when it hung up goes back when it has ended") {
   desk.exports.offered(3, {2, 4096}, desk.descriptor());
   const int32_t exported = desk.shown().at(0).second.exported;
   desk.exports.used(5, {exported, true});
-  for (int i = 0; i < 2; ++i) CHECK(desk.exports.keep(5, 3, kPiece, false) == exported);
+  for (int i = 0; i < 2; ++i) CHECK(desk.exports.keep(5, 3, kRange, false) == exported);
   desk.out.for_ranks.clear();
-  desk.exports.read_till_end(5, 3, kPiece, exported);
+  desk.exports.read_till_end(5, 3, kRange, exported);
   desk.exports.connection_gone(5);
   CHECK(desk.uses().size() == 1);  // and nothing went back
   desk.exports.program_ended(60);
   CHECK(desk.out.for_ranks.empty());
-  desk.exports.give_back(3, kPiece, exported);  // what it had not been given yet
+  desk.exports.give_back(3, kRange, exported);  // what it had not been given yet
   CHECK(desk.backs().size() == 1);
   desk.exports.program_ended(50);
   CHECK(desk.backs().size() == 1);

@@ -1,4 +1,4 @@
-// Images of batches in memory that loaders' GPUs share, as a program sees them: GPUs that are this CPU, in one
+// Images of batches in memory that loaders' GPUs export, as a program sees them: GPUs that are this CPU, in one
 //   process.
 #include <doctest/doctest.h>
 
@@ -24,7 +24,7 @@ using Pixels = std::vector<uint8_t>;
 
 constexpr size_t kEach = size_t{3} * 24 * 24;
 
-DataLoaderOptions options(double share_mb) {
+DataLoaderOptions options(double export_mb) {
   DataLoaderOptions made;
   made.raw_images = made.gpu_images = true;
   made.overrides = {"loader.executor=gpu",
@@ -33,11 +33,11 @@ DataLoaderOptions options(double share_mb) {
                     "loader.threads=1",
                     "loader.chunk_samples=2",
                     "trainer.hold=6",
-                    "loader.gpu_share_mb=" + std::to_string(share_mb)};
+                    "loader.gpu_export_mb=" + std::to_string(export_mb)};
   return made;
 }
 
-// As a program that has a GPU would; a GPU that is this CPU shares a file in memory.
+// As a program that has a GPU would; a GPU that is this CPU exports a file in memory.
 class Reader {
  public:
   explicit Reader(DataLoader& loader) : offered_(loader) {}
@@ -67,7 +67,7 @@ class Reader {
   int64_t on_gpus = 0;
 
  private:
-  const SharedMemory& open(const SharedGpuMemory& memory) {
+  const SharedMemory& open(const ExportedGpuMemory& memory) {
     auto& mapped = mapped_[memory.number];
     if (mapped.size() == 0) mapped = SharedMemory::open(duplicate(memory.fd), memory.bytes, SharedMemory::Access::read);
     return mapped;
@@ -115,8 +115,8 @@ TEST_CASE("images are where a batch says they are, for as long as it is held, in
   const TinyDataset& data = photos.data;
   const std::vector<Pixels> wanted = by_the_host(data.job());
   // Room for some batches; for hardly more than a chunk of one consumer, so that most go by the host.
-  for (const double share_mb : {0.5, 0.01}) {
-    DataLoader loader(data.job(), "train", options(share_mb));
+  for (const double export_mb : {0.5, 0.01}) {
+    DataLoader loader(data.job(), "train", options(export_mb));
     Reader reader(loader);
     std::vector<Batch> held;
     size_t number = 0;
@@ -124,7 +124,7 @@ TEST_CASE("images are where a batch says they are, for as long as it is held, in
       for (const Batch& batch : loader) {
         reader.meet();
         held.push_back(batch);
-        // Of the oldest of five: loaders have made others since.
+        // This is the oldest of five: loaders have made others since.
         if (held.size() < 5) continue;
         CHECK(reader.pixels(held.front()) == wanted[number++]);
         held.erase(held.begin());
@@ -139,11 +139,11 @@ TEST_CASE("images are where a batch says they are, for as long as it is held, in
     CHECK(report["ranks"][0]["received_bytes"] <
           static_cast<int64_t>(number * 8 * (kEach + 64)) - reader.on_gpus * static_cast<int64_t>(kEach));
     CHECK(report["ranks"][0]["received_bytes"] <= report["ranks"][1]["sent_bytes"]);
-    if (share_mb > 0.1) CHECK(reader.on_gpus > 20);
+    if (export_mb > 0.1) CHECK(reader.on_gpus > 20);
     for (const auto& gpu : report["ranks"][1]["gpus"]["list"]) {
       INFO(gpu.dump());
-      CHECK(gpu["shared"]["memory_mb"] > 0);
-      if (share_mb < 0.1) CHECK(gpu["shared"]["full"] > 0);
+      CHECK(gpu["exported"]["memory_mb"] > 0);
+      if (export_mb < 0.1) CHECK(gpu["exported"]["full"] > 0);
     }
   }
 }

@@ -38,12 +38,13 @@ struct Desk {
     out.look = [this](int connection, const ClientMessage& m, int fd) {
       CHECK(connection == kClient);
       const auto* const exported = std::get_if<ClientExport>(&m);
-      const auto* const stream = std::get_if<ClientIteration>(&m);
-      CHECK((fd >= 0) == ((exported != nullptr && !exported->linked) || (stream != nullptr && stream->with_memory)));
-      if (stream != nullptr && fd >= 0) {
-        pools[stream->pool] =
-            SharedMemory::open(duplicate(fd), stream->batch_buffer_bytes * static_cast<size_t>(stream->batch_buffers),
-                               SharedMemory::Access::read);
+      const auto* const iteration = std::get_if<ClientIteration>(&m);
+      CHECK((fd >= 0) ==
+            ((exported != nullptr && !exported->linked) || (iteration != nullptr && iteration->with_memory)));
+      if (iteration != nullptr && fd >= 0) {
+        pools[iteration->pool] = SharedMemory::open(
+            duplicate(fd), iteration->batch_buffer_bytes * static_cast<size_t>(iteration->batch_buffers),
+            SharedMemory::Access::read);
       }
     };
     splits.open(kClient, {split_json(), -1, -1, on_gpus, on_gpus});
@@ -85,15 +86,15 @@ struct Desk {
 
   ClientIteration begin(int64_t step = 0) {
     iterations.begin(kClient, {1, 0, step, {}});
-    const ClientIteration stream = received<ClientIteration>().at(0);
-    iterations.ready({stream.stream, 4});
-    return stream;
+    const ClientIteration iteration = received<ClientIteration>().at(0);
+    iterations.ready({iteration.iteration, 4});
+    return iteration;
   }
   // The whole of a step's batch; false: dropped. `buffer_range`: the number of that of a GPU's memory which has its
   // images, too.
-  bool make(uint64_t stream, int64_t step, uint64_t buffer_range = 0, bool nowhere_else = false) {
+  bool make(uint64_t iteration, int64_t step, uint64_t buffer_range = 0, bool nowhere_else = false) {
     ChunkHeader header;
-    header.lease = {stream, step, 0, 1};
+    header.lease = {iteration, step, 0, 1};
     header.fingerprint = 5;
     header.samples = static_cast<int32_t>(std::min<int64_t>(4, kSamples - 4 * step));
     const FieldLayout layout =
@@ -108,14 +109,14 @@ struct Desk {
       if (nowhere_else) one.pixel_hash = Sum128{5, 6};
     }
     if (!iterations.take(header, records, {kLoader, {}, payload, 0})) return false;
-    iterations.serve(stream);
+    iterations.serve(iteration);
     return true;
   }
   // Some of step 0's rows as a chunk, whatever their order; each image is of bytes of its row's number.
-  bool make_rows(uint64_t stream, int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0,
+  bool make_rows(uint64_t iteration, int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0,
                  uint64_t buffer_range = 0) {
     ChunkHeader header;
-    header.lease = {stream, 0, chunk, 1};
+    header.lease = {iteration, 0, chunk, 1};
     header.fingerprint = 5;
     header.samples = static_cast<int32_t>(rows.size());
     header.first_row = static_cast<int32_t>(rows.front());
@@ -133,16 +134,16 @@ struct Desk {
     }
     return iterations.take(header, records, {kLoader, {}, payload, 0});
   }
-  ClientBatch batch(uint64_t stream, int64_t step, uint64_t buffer_range = 0) {
-    iterations.next(kClient, {stream});
-    REQUIRE(make(stream, step, buffer_range));
+  ClientBatch batch(uint64_t iteration, int64_t step, uint64_t buffer_range = 0) {
+    iterations.next(kClient, {iteration});
+    REQUIRE(make(iteration, step, buffer_range));
     const auto batches = received<ClientBatch>();
     REQUIRE(batches.size() == 1);
     CHECK(batches[0].step == step);
     return batches[0];
   }
 
-  // A loader's GPU shares memory, and the client has it open.
+  // A loader's GPU exports memory, and the client has it open.
   int32_t share_memory() {
     exports.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
     const int32_t exported = received<ClientExport>().at(0).exported;
@@ -168,7 +169,7 @@ struct Desk {
     out.for_ranks.clear();
     return ids;
   }
-  // Of the first sample's image in the batch_buffer: 9, as every loader's byte is here, or 0, where nothing was
+  // The first byte of the first sample's image in the batch buffer: 9, as every loader's byte is here, or 0, where nothing was
   // written.
   int first_byte(const ClientBatch& batch) const {
     const BatchBufferLayout layout = batch_buffer_layout(splits.at(1).fields, 4);
@@ -183,40 +184,40 @@ struct Desk {
   FakeReceiverMessenger out;
   OpenSplits splits{options, clients, out};
   ExportRegistry exports{out};
-  ReceiverStatistics record;
-  Iterations iterations{options, clock, splits, exports, record, out};
+  ReceiverStatistics statistics;
+  Iterations iterations{options, clock, splits, exports, statistics, out};
 };
 
 using Steps = std::vector<int64_t>;
 
 TEST_CASE("prefetch batches are reserved ahead of the client, and one more while it waits") {
   Desk desk;
-  const ClientIteration stream = desk.begin();
-  CHECK(stream.batch_buffers == 3);
+  const ClientIteration iteration = desk.begin();
+  CHECK(iteration.batch_buffers == 3);
   CHECK(desk.reserved() == Steps{0, 1});
-  desk.iterations.next(kClient, {stream.stream});
+  desk.iterations.next(kClient, {iteration.iteration});
   CHECK(desk.reserved() == Steps{2});
-  CHECK(desk.make(stream.stream, 1));
+  CHECK(desk.make(iteration.iteration, 1));
   CHECK(desk.out.for_clients.empty());  // step 1 is whole, step 0 is asked for
-  CHECK(desk.make(stream.stream, 0));
+  CHECK(desk.make(iteration.iteration, 0));
   const ClientBatch first = desk.received<ClientBatch>().at(0);
   CHECK(first.step == 0);
   CHECK(desk.reserved().empty());
-  CHECK_FALSE(desk.make(stream.stream, 0));  // late: the batch buffer is the program's
+  CHECK_FALSE(desk.make(iteration.iteration, 0));  // late: the batch buffer is the program's
   desk.iterations.release(kClient, {first.pool, first.batch_buffer});
   desk.iterations.release(kClient, {first.pool, first.batch_buffer});  // twice: the first one counted
   CHECK(desk.reserved().empty());                                      // 1 and 2 are ahead
-  desk.iterations.next(kClient, {stream.stream});
+  desk.iterations.next(kClient, {iteration.iteration});
   CHECK(desk.received<ClientBatch>().at(0).step == 1);
   CHECK(desk.reserved() == Steps{3});
-  CHECK(desk.record.figures().batches == 2);
-  CHECK(desk.record.figures().step == 2);
+  CHECK(desk.statistics.figures().batches == 2);
+  CHECK(desk.statistics.figures().step == 2);
 }
 
 TEST_CASE("while batch buffers of many megabytes are taken, others hear that this rank lives") {
   Desk desk(2, 60'000);
-  const ClientIteration stream = desk.begin();
-  const uint64_t bytes = stream.batch_buffer_bytes * static_cast<uint64_t>(stream.batch_buffers);
+  const ClientIteration iteration = desk.begin();
+  const uint64_t bytes = iteration.batch_buffer_bytes * static_cast<uint64_t>(iteration.batch_buffers);
   REQUIRE(bytes > uint64_t{40} << 20);
   CHECK(desk.out.signs_of_life >= static_cast<int>(bytes >> 25));
   Desk small;
@@ -227,13 +228,13 @@ TEST_CASE("while batch buffers of many megabytes are taken, others hear that thi
 TEST_CASE("chunks of rows that do not follow each other come together to a batch, each row once") {
   Desk desk;
   desk.iterations.begin(kClient, {1, 0, 0, {}});
-  const ClientIteration stream = desk.received<ClientIteration>().at(0);
-  desk.iterations.ready({stream.stream, 2, true});
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.make_rows(stream.stream, 3, {1, 3}));
-  CHECK_FALSE(desk.make_rows(stream.stream, 3, {1, 3}));  // late
+  const ClientIteration iteration = desk.received<ClientIteration>().at(0);
+  desk.iterations.ready({iteration.iteration, 2, true});
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.make_rows(iteration.iteration, 3, {1, 3}));
+  CHECK_FALSE(desk.make_rows(iteration.iteration, 3, {1, 3}));  // late
   const auto refused = [&](int32_t chunk, const std::vector<int64_t>& rows, int64_t position_of_row0 = 0) {
-    CHECK_THROWS_WITH_AS(desk.make_rows(stream.stream, chunk, rows, position_of_row0),
+    CHECK_THROWS_WITH_AS(desk.make_rows(iteration.iteration, chunk, rows, position_of_row0),
                          doctest::Contains("does not fit its lease"), Error);
   };
   refused(1, {0, 1});      // row 1 is there
@@ -243,11 +244,11 @@ TEST_CASE("chunks of rows that do not follow each other come together to a batch
   refused(1, {0, 4});      // of the next batch
   refused(1, {0, 2}, -4);  // of none
   refused(4, {0});         // more chunks than samples
-  desk.iterations.serve(stream.stream);
+  desk.iterations.serve(iteration.iteration);
   CHECK(desk.received<ClientBatch>().empty());
-  CHECK(desk.make_rows(stream.stream, 0, {0}));
-  CHECK(desk.make_rows(stream.stream, 2, {2}));
-  desk.iterations.serve(stream.stream);
+  CHECK(desk.make_rows(iteration.iteration, 0, {0}));
+  CHECK(desk.make_rows(iteration.iteration, 2, {2}));
+  desk.iterations.serve(iteration.iteration);
   const ClientBatch batch = desk.received<ClientBatch>().at(0);
   const BatchBufferLayout layout = batch_buffer_layout(desk.splits.at(1).fields, 4);
   const std::byte* data =
@@ -263,13 +264,13 @@ TEST_CASE("chunks of rows that do not follow each other come together to a batch
 TEST_CASE("images that stay on a GPU are told of by rows, where those do not follow each other") {
   Desk desk(2, 0, true);
   desk.iterations.begin(kClient, {1, 0, 0, {}});
-  const ClientIteration stream = desk.received<ClientIteration>().at(0);
+  const ClientIteration iteration = desk.received<ClientIteration>().at(0);
   const int32_t exported = desk.share_memory();
-  desk.iterations.ready({stream.stream, 3, true});
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.make_rows(stream.stream, 0, {0, 2, 3}, 0, 1));
-  CHECK(desk.make_rows(stream.stream, 1, {1}, 0, 8));
-  desk.iterations.serve(stream.stream);
+  desk.iterations.ready({iteration.iteration, 3, true});
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.make_rows(iteration.iteration, 0, {0, 2, 3}, 0, 1));
+  CHECK(desk.make_rows(iteration.iteration, 1, {1}, 0, 8));
+  desk.iterations.serve(iteration.iteration);
   const ClientBatch batch = desk.received<ClientBatch>().at(0);
   CHECK(batch.buffer_ranges == std::vector<ClientBufferRange>{
                                    {exported, 0, 1, 64, 48}, {exported, 2, 2, 64 + 48, 96}, {exported, 1, 1, 512, 48}});
@@ -277,37 +278,37 @@ TEST_CASE("images that stay on a GPU are told of by rows, where those do not fol
 
 TEST_CASE("a program that holds all batches hears so once, and has the next when one is back") {
   Desk desk(1, 0);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   std::vector<ClientBatch> held;
-  for (int64_t step = 0; step < 3; ++step) held.push_back(desk.batch(stream.stream, step));
+  for (int64_t step = 0; step < 3; ++step) held.push_back(desk.batch(iteration.iteration, step));
   desk.reserved();
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.received<ClientNotice>().at(0).held_stream == stream.stream);
-  desk.iterations.serve(stream.stream);
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.received<ClientNotice>().at(0).held_iteration == iteration.iteration);
+  desk.iterations.serve(iteration.iteration);
   CHECK(desk.out.for_clients.empty());
   CHECK(desk.out.notices.size() == 1);
   desk.iterations.release(kClient, {held[1].pool, held[1].batch_buffer});
   CHECK(desk.reserved() == Steps{3});
-  CHECK(desk.make(stream.stream, 3));
+  CHECK(desk.make(iteration.iteration, 3));
   CHECK(desk.received<ClientBatch>().at(0).batch_buffer == held[1].batch_buffer);
 }
 
 TEST_CASE("the end and a failure are the answers to every further next()") {
   Desk desk;
   const ClientIteration last = desk.begin(6);
-  CHECK(desk.batch(last.stream, 6).samples == 2);
+  CHECK(desk.batch(last.iteration, 6).samples == 2);
   const ClientIteration other = desk.begin();
-  desk.iterations.next(kClient, {other.stream});
-  desk.iterations.failed({other.stream, 3, "no loader is left", ""});
+  desk.iterations.next(kClient, {other.iteration});
+  desk.iterations.failed({other.iteration, 3, "no loader is left", ""});
   CHECK(desk.received<ClientFailed>().at(0).error == "no loader is left");
   for (int again = 0; again < 2; ++again) {
-    desk.iterations.next(kClient, {last.stream});
-    CHECK(desk.received<ClientEnd>().at(0).stream == last.stream);
-    desk.iterations.next(kClient, {other.stream});
-    CHECK(desk.received<ClientFailed>().at(0).stream == other.stream);
+    desk.iterations.next(kClient, {last.iteration});
+    CHECK(desk.received<ClientEnd>().at(0).iteration == last.iteration);
+    desk.iterations.next(kClient, {other.iteration});
+    CHECK(desk.received<ClientFailed>().at(0).iteration == other.iteration);
   }
-  desk.iterations.stop(kClient, {other.stream});
-  desk.iterations.next(kClient, {other.stream});
+  desk.iterations.stop(kClient, {other.iteration});
+  desk.iterations.next(kClient, {other.iteration});
   CHECK(desk.received<ClientFailed>().at(0).error == "this iteration has ended");
   CHECK_THROWS_AS(desk.iterations.begin(kClient, {1, 0, 8, {}}), Error);
 }
@@ -318,19 +319,19 @@ TEST_CASE("a batch that cannot be dumped is a failure of its iteration, and the 
   const std::string blocked = folder.path("dump");
   Desk desk;
   desk.options.dump_folder = blocked;
-  const ClientIteration stream = desk.begin();
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.make(stream.stream, 0));
+  const ClientIteration iteration = desk.begin();
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.make(iteration.iteration, 0));
   for (int again = 0; again < 2; ++again) {
     const ClientFailed failed = desk.received<ClientFailed>().at(0);
-    CHECK(failed.stream == stream.stream);
+    CHECK(failed.iteration == iteration.iteration);
     CHECK(failed.error.find("cannot make the folder '" + blocked + "/train_e0'") == 0);
-    desk.iterations.next(kClient, {stream.stream});
+    desk.iterations.next(kClient, {iteration.iteration});
   }
-  CHECK(desk.record.figures().batches == 0);
+  CHECK(desk.statistics.figures().batches == 0);
   std::filesystem::remove(blocked);
   const ClientIteration other = desk.begin();
-  CHECK(desk.batch(other.stream, 0).samples == 4);
+  CHECK(desk.batch(other.iteration, 0).samples == 4);
   CHECK(std::filesystem::exists(blocked + "/train_e0"));
 }
 
@@ -339,17 +340,17 @@ TEST_CASE("iterations side by side have pools of their own; one that is over lea
   const ClientIteration first = desk.begin();
   const ClientIteration beside = desk.begin();
   CHECK(first.pool != beside.pool);
-  const ClientBatch held = desk.batch(first.stream, 0);
-  desk.iterations.stop(kClient, {first.stream});
-  CHECK(desk.told<CloseLeaseStream>().at(0).stream == first.stream);
-  CHECK_FALSE(desk.make(first.stream, 1));
+  const ClientBatch held = desk.batch(first.iteration, 0);
+  desk.iterations.stop(kClient, {first.iteration});
+  CHECK(desk.told<CloseLeaseStream>().at(0).lease_stream == first.iteration);
+  CHECK_FALSE(desk.make(first.iteration, 1));
   desk.reserved();
   const ClientIteration next = desk.begin();
   CHECK(next.pool == first.pool);
-  CHECK(next.stream != first.stream);
+  CHECK(next.iteration != first.iteration);
   CHECK_FALSE(next.with_memory);  // the client has it
   CHECK(desk.reserved() == Steps{0, 1});
-  desk.iterations.next(kClient, {next.stream});
+  desk.iterations.next(kClient, {next.iteration});
   CHECK(desk.reserved().empty());  // the third batch buffer is held
   desk.iterations.release(kClient, {held.pool, held.batch_buffer});
   CHECK(desk.reserved() == Steps{2});
@@ -358,10 +359,10 @@ TEST_CASE("iterations side by side have pools of their own; one that is over lea
 
 TEST_CASE("images that stay on a loader's GPU are told of, and go back to it with their batch buffer") {
   Desk desk(2, 0, true);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   CHECK(desk.told<OpenLeaseStream>().at(0).gpu_reader == kClient);
   const int32_t exported = desk.share_memory();
-  const ClientBatch first = desk.batch(stream.stream, 0, 11);
+  const ClientBatch first = desk.batch(iteration.iteration, 0, 11);
   REQUIRE(first.buffer_ranges.size() == 1);
   CHECK(first.buffer_ranges[0] == ClientBufferRange{exported, 0, 4, 64 * 11, 4 * 48});
   CHECK(desk.first_byte(first) == 0);
@@ -370,16 +371,16 @@ TEST_CASE("images that stay on a loader's GPU are told of, and go back to it wit
   CHECK(desk.given_back() == std::vector<uint64_t>{11});
   desk.iterations.release(kClient, {first.pool, first.batch_buffer});
   CHECK(desk.given_back().empty());
-  CHECK(desk.record.to_json({})["images_on_gpus"] == 4);
+  CHECK(desk.statistics.to_json({})["images_on_gpus"] == 4);
   // The same chunk again, from somebody who was taken for lost; and one for nobody.
-  CHECK_FALSE(desk.make(stream.stream, 0, 12));
-  CHECK_FALSE(desk.make(stream.stream + 1, 0, 13));
+  CHECK_FALSE(desk.make(iteration.iteration, 0, 12));
+  CHECK_FALSE(desk.make(iteration.iteration + 1, 0, 13));
   CHECK(desk.given_back() == std::vector<uint64_t>{12, 13});
   // An iteration that is over: what was ready for it.
-  CHECK(desk.make(stream.stream, 1, 14));
-  CHECK(desk.make(stream.stream, 2, 15));
+  CHECK(desk.make(iteration.iteration, 1, 14));
+  CHECK(desk.make(iteration.iteration, 2, 15));
   CHECK(desk.given_back().empty());
-  desk.iterations.stop(kClient, {stream.stream});
+  desk.iterations.stop(kClient, {iteration.iteration});
   CHECK(desk.given_back() == std::vector<uint64_t>{14, 15});
 }
 
@@ -387,10 +388,10 @@ TEST_CASE(
     "where the client does not read them on a GPU, images are in the batch buffer, and the buffer range goes back at "
     "once") {
   Desk desk(2, 0, true);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   uint64_t buffer_range = 1;
   const auto by_the_host = [&](int64_t step) {
-    const ClientBatch batch = desk.batch(stream.stream, step, ++buffer_range);
+    const ClientBatch batch = desk.batch(iteration.iteration, step, ++buffer_range);
     CHECK(batch.buffer_ranges.empty());
     CHECK(desk.first_byte(batch) == 9);
     CHECK(desk.given_back() == std::vector<uint64_t>{buffer_range});
@@ -405,7 +406,7 @@ TEST_CASE(
   by_the_host(1);
   desk.exports.used(kClient, {exported, true});
   desk.out.for_ranks.clear();
-  const ClientBatch batch = desk.batch(stream.stream, 2, 60);
+  const ClientBatch batch = desk.batch(iteration.iteration, 2, 60);
   CHECK(batch.buffer_ranges.size() == 1);
   CHECK(desk.first_byte(batch) == 0);
   // The batch buffer of a batch with a chunk of each kind has been used by both.
@@ -417,23 +418,23 @@ TEST_CASE(
 
 TEST_CASE("images that are nowhere else: their GPU's hash counts, and a chunk that nobody can read is none") {
   Desk desk(2, 0, true);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   const int32_t exported = desk.share_memory();
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.make(stream.stream, 0, 3, true));
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.make(iteration.iteration, 0, 3, true));
   CHECK(desk.received<ClientBatch>().at(0).buffer_ranges.size() == 1);
-  CHECK(desk.record.client_json(kClient, desk.iterations.open_ranges())["train"]["pixel_hash"] ==
+  CHECK(desk.statistics.client_json(kClient, desk.iterations.open_ranges())["train"]["pixel_hash"] ==
         (Sum128{20, 24}).hex());
   // A client that has just given up reading them gets them all the same, as they were made before it said so.
   desk.exports.used(kClient, {exported, false});
   desk.out.for_ranks.clear();
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.make(stream.stream, 1, 4, true));
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.make(iteration.iteration, 1, 4, true));
   CHECK(desk.received<ClientBatch>().at(0).buffer_ranges.size() == 1);
   CHECK(desk.given_back().empty());
-  // Of a loader that was given up: another one makes the chunk.
+  // Its loader was given up: another one makes the chunk.
   desk.exports.loader_lost(kLoader);
-  CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
+  CHECK_FALSE(desk.make(iteration.iteration, 2, 5, true));
   CHECK(desk.given_back() == std::vector<uint64_t>{5});
 }
 
@@ -441,18 +442,18 @@ TEST_CASE("a job that dumps its batches has all images in their batch buffers") 
   const TemporaryFolder folder;
   Desk desk(2, 0, true);
   desk.options.dump_folder = folder.path();
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   CHECK(desk.told<OpenLeaseStream>().at(0).gpu_reader == 0);
   desk.exports.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
   CHECK(desk.received<ClientExport>().empty());
-  CHECK(desk.first_byte(desk.batch(stream.stream, 0, 5)) == 9);
+  CHECK(desk.first_byte(desk.batch(iteration.iteration, 0, 5)) == 9);
   CHECK(desk.given_back() == std::vector<uint64_t>{5});
 }
 
 TEST_CASE("a client that goes takes its iterations, pools and splits along") {
   Desk desk;
-  const ClientIteration stream = desk.begin();
-  const ClientBatch held = desk.batch(stream.stream, 0);
+  const ClientIteration iteration = desk.begin();
+  const ClientBatch held = desk.batch(iteration.iteration, 0);
   desk.iterations.stop_all_of(kClient);
   CHECK(desk.splits.of(kClient) == std::vector<int32_t>{1});
   desk.iterations.split_closed(1);
@@ -461,7 +462,7 @@ TEST_CASE("a client that goes takes its iterations, pools and splits along") {
   CHECK(desk.splits.of(kClient).empty());
   desk.iterations.release(kClient, {held.pool, held.batch_buffer});  // of a pool that is gone: nothing
   CHECK(desk.iterations.open_ranges().empty());
-  CHECK(desk.record.to_json({})["splits"]["train"]["ranges"].size() == 1);
+  CHECK(desk.statistics.to_json({})["splits"]["train"]["ranges"].size() == 1);
   desk.splits.open(kClient, {split_json(), -1, -1});
   const OpenSplit again = desk.told<OpenSplit>().at(0);
   CHECK(again.split == 2);
@@ -472,12 +473,12 @@ TEST_CASE(
     "images that were on a lost loader's GPU, linked to: what is not delivered is made again, by another lease "
     "stream") {
   Desk desk(2, 1, true);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   desk.link_memory();
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.make(stream.stream, 0, 3, true));
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.make(iteration.iteration, 0, 3, true));
   const ClientBatch delivered = desk.received<ClientBatch>().at(0);
-  CHECK(desk.make(stream.stream, 1, 4, true));  // ready, and not delivered
+  CHECK(desk.make(iteration.iteration, 1, 4, true));  // ready, and not delivered
   desk.reserved();
   desk.told<CursorAt>();
   desk.told<OpenLeaseStream>();
@@ -492,39 +493,39 @@ TEST_CASE(
   SUBCASE("its link has ended, and a chunk comes that is nowhere else") {
     desk.exports.used(kClient, {1, false});
     desk.out.for_ranks.clear();
-    CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
+    CHECK_FALSE(desk.make(iteration.iteration, 2, 5, true));
     CHECK(desk.given_back() == std::vector<uint64_t>{4, 5});
   }
-  CHECK(desk.told<CloseLeaseStream>().at(0).stream == stream.stream);
+  CHECK(desk.told<CloseLeaseStream>().at(0).lease_stream == iteration.iteration);
   const OpenLeaseStream again = desk.told<OpenLeaseStream>().at(0);
   CHECK(again.first_step == 1);
   CHECK(again.again);  // no beginning, which other replicas would be compared with
-  CHECK(again.stream != stream.stream);
+  CHECK(again.lease_stream != iteration.iteration);
   CHECK(again.gpu_reader == kClient);
-  desk.iterations.ready({again.stream, 4});
+  desk.iterations.ready({again.lease_stream, 4});
   CHECK(desk.reserved() == Steps{1, 2});
   // The client knows the first number alone; chunks of that lease stream are nobody's any more.
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.told<CursorAt>().back().stream == again.stream);
-  CHECK_FALSE(desk.make(stream.stream, 1));
-  CHECK(desk.make(again.stream, 1));
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.told<CursorAt>().back().lease_stream == again.lease_stream);
+  CHECK_FALSE(desk.make(iteration.iteration, 1));
+  CHECK(desk.make(again.lease_stream, 1));
   const auto batches = desk.received<ClientBatch>();
   REQUIRE(batches.size() == 1);
-  CHECK(batches[0].stream == stream.stream);
+  CHECK(batches[0].iteration == iteration.iteration);
   CHECK(batches[0].step == 1);
   CHECK(desk.first_byte(batches[0]) == 9);
-  desk.iterations.failed({again.stream, 3, "no loader is left", ""});
-  desk.iterations.next(kClient, {stream.stream});
-  CHECK(desk.received<ClientFailed>().at(0).stream == stream.stream);
+  desk.iterations.failed({again.lease_stream, 3, "no loader is left", ""});
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.received<ClientFailed>().at(0).iteration == iteration.iteration);
   desk.out.for_ranks.clear();
   desk.iterations.release(kClient, {delivered.pool, delivered.batch_buffer});
   CHECK(desk.given_back() == std::vector<uint64_t>{3});
-  desk.iterations.stop(kClient, {stream.stream});
-  CHECK(desk.told<CloseLeaseStream>().at(0).stream == again.stream);
+  desk.iterations.stop(kClient, {iteration.iteration});
+  CHECK(desk.told<CloseLeaseStream>().at(0).lease_stream == again.lease_stream);
   // Batches that came by the host, or of another loader, are not made again.
   if (by_loss) {
     const ClientIteration next = desk.begin();
-    CHECK(desk.make(next.stream, 0));
+    CHECK(desk.make(next.iteration, 0));
     desk.iterations.loader_lost(kLoader);
     CHECK(desk.told<CloseLeaseStream>().empty());
   }
@@ -533,10 +534,10 @@ TEST_CASE(
 TEST_CASE(
     "a client that hangs up while it holds a batch may read it still: its buffer ranges go back with its program") {
   Desk desk(2, 0, true);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   (void)desk.share_memory();
-  (void)desk.batch(stream.stream, 0, 11);
-  CHECK(desk.make(stream.stream, 1, 12));  // it has not seen this one
+  (void)desk.batch(iteration.iteration, 0, 11);
+  CHECK(desk.make(iteration.iteration, 1, 12));  // it has not seen this one
   desk.iterations.stop_all_of(kClient);
   CHECK(desk.given_back() == std::vector<uint64_t>{12});
   desk.iterations.split_closed(1);
@@ -547,16 +548,16 @@ TEST_CASE(
 
 TEST_CASE("images left on a GPU for a client that never asked for them") {
   Desk desk;
-  const ClientIteration stream = desk.begin();
-  CHECK_THROWS_WITH_AS(desk.make(stream.stream, 0, 3, true), doctest::Contains("which nobody asked for"), Error);
+  const ClientIteration iteration = desk.begin();
+  CHECK_THROWS_WITH_AS(desk.make(iteration.iteration, 0, 3, true), doctest::Contains("which nobody asked for"), Error);
 }
 
 TEST_CASE("records that say what cannot be are a peer's fault") {
   Desk desk(2, 0, true);
-  const ClientIteration stream = desk.begin();
+  const ClientIteration iteration = desk.begin();
   (void)desk.share_memory();
   ChunkHeader header;
-  header.lease = {stream.stream, 0, 0, 1};
+  header.lease = {iteration.iteration, 0, 0, 1};
   header.fingerprint = 5;
   header.samples = 4;
   const FieldTable& fields = desk.splits.at(1).raw_fields;
@@ -577,7 +578,7 @@ TEST_CASE("records that say what cannot be are a peer's fault") {
     for (SampleRecord& one : records) one = SampleRecord{.on_gpu = true};
     payload.resize(chunk_layout(fields, 4).total_bytes);
     header.buffer_range = {1, 3, 64, 4 * 48};
-    why = "does not share";
+    why = "does not export";
   }
   header.payload_bytes = payload.size();
   CHECK_THROWS_WITH_AS(desk.iterations.take(header, records, {kLoader, {}, payload, 0}), doctest::Contains(why), Error);

@@ -73,14 +73,14 @@ class Client {
   }
   ClientIteration iterate(int32_t split, int64_t epoch = 0, int64_t step = 0) {
     send(ClientIterate{split, epoch, step});
-    const auto stream = expect<ClientIteration>();
-    if (stream.with_memory) {
-      pools_[stream.pool] =
-          SharedMemory::open(std::move(fd_), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
-                             SharedMemory::Access::read_write);
+    const auto iteration = expect<ClientIteration>();
+    if (iteration.with_memory) {
+      pools_[iteration.pool] = SharedMemory::open(
+          std::move(fd_), iteration.batch_buffer_bytes * static_cast<size_t>(iteration.batch_buffers),
+          SharedMemory::Access::read_write);
     }
-    batch_buffer_bytes_[stream.pool] = stream.batch_buffer_bytes;
-    return stream;
+    batch_buffer_bytes_[iteration.pool] = iteration.batch_buffer_bytes;
+    return iteration;
   }
   std::byte* batch_buffer(const ClientBatch& batch) {
     return pools_.at(batch.pool).data() + batch_buffer_bytes_.at(batch.pool) * static_cast<size_t>(batch.batch_buffer);
@@ -254,9 +254,9 @@ TEST_CASE("chunks in any order become batches in order, then the end") {
   const ClientOpened opened = world.open(client, split_json("train"), 10);
   CHECK(opened.steps == 3);
   CHECK(opened.classes == std::vector<std::string>{"a", "b"});
-  const ClientIteration stream = client.iterate(opened.split_id);
-  CHECK(stream.batch_buffers == 3);  // two of prefetch and one in use
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(opened.split_id);
+  CHECK(iteration.batch_buffers == 3);  // two of prefetch and one in use
+  client.send(ClientNext{iteration.iteration});
   std::vector<LeaseGranted> leases;
   for (int i = 0; i < 4; ++i) leases.push_back(world.lease());  // two steps of two chunks
   for (size_t i = leases.size(); i-- > 1;) world.send(world.make(leases[i]));
@@ -267,16 +267,16 @@ TEST_CASE("chunks in any order become batches in order, then the end") {
   CHECK(batch.samples == 4);
   check_contents(client, batch);
   client.send(ClientRelease{batch.pool, batch.batch_buffer});
-  client.send(ClientNext{stream.stream});
+  client.send(ClientNext{iteration.iteration});
   batch = client.expect<ClientBatch>();
   CHECK(batch.step == 1);
   check_contents(client, batch);
-  client.send(ClientNext{stream.stream});
+  client.send(ClientNext{iteration.iteration});
   world.work(1);
   batch = client.expect<ClientBatch>();
   CHECK(batch.samples == 2);
   check_contents(client, batch);
-  client.send(ClientNext{stream.stream});
+  client.send(ClientNext{iteration.iteration});
   (void)client.expect<ClientEnd>();
   const auto stats = world.stats(client);
   CHECK(stats["splits"]["train"]["images"] == 10);
@@ -286,8 +286,8 @@ TEST_CASE("chunks in any order become batches in order, then the end") {
 TEST_CASE("a chunk that another loader makes a second time is compared, and goes nowhere") {
   World world;
   Client client = world.client();
-  const ClientIteration stream = client.iterate(world.open(client, split_json("train"), 8).split_id);
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(world.open(client, split_json("train"), 8).split_id);
+  client.send(ClientNext{iteration.iteration});
   World::Made first = world.make(world.lease());
   first.header.compared = true;
   world.send(first);
@@ -322,11 +322,11 @@ TEST_CASE("each client's share stands beside the receiver's sum") {
   Client one = world.client();
   Client two = world.client();
   const auto take = [&](Client& client, const std::string& split, int batches) {
-    const ClientIteration stream = client.iterate(world.open(client, split_json(split), 8).split_id);
-    client.send(ClientNext{stream.stream});
+    const ClientIteration iteration = client.iterate(world.open(client, split_json(split), 8).split_id);
+    client.send(ClientNext{iteration.iteration});
     world.work(2 * batches);
     for (int i = 0; i < batches; ++i) {
-      if (i > 0) client.send(ClientNext{stream.stream});
+      if (i > 0) client.send(ClientNext{iteration.iteration});
       const auto batch = client.expect<ClientBatch>();
       client.send(ClientRelease{batch.pool, batch.batch_buffer});
     }
@@ -349,8 +349,8 @@ TEST_CASE("a chunk counts once: repetitions and older generations are dropped, a
   World world;
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"));
-  const ClientIteration stream = client.iterate(opened.split_id);
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(opened.split_id);
+  client.send(ClientNext{iteration.iteration});
   const LeaseGranted first = world.lease();
   const LeaseGranted second = world.lease();
   World::Made made = world.make(first);
@@ -381,11 +381,11 @@ TEST_CASE("chunks of an iteration that ended are dropped; the next iteration is 
   std::vector<LeaseGranted> leases;
   for (int i = 0; i < 4; ++i) leases.push_back(world.lease());
   world.send(world.make(leases[0]));
-  client.send(ClientStop{old.stream});
+  client.send(ClientStop{old.iteration});
   const ClientIteration fresh = client.iterate(opened.split_id, 1);
   CHECK(fresh.pool == old.pool);
   CHECK_FALSE(fresh.with_memory);
-  client.send(ClientNext{fresh.stream});
+  client.send(ClientNext{fresh.iteration});
   std::vector<LeaseGranted> next{world.lease(), world.lease()};
   CHECK(next[0].epoch == 1);
   for (size_t i = 1; i < 4; ++i) {
@@ -398,7 +398,7 @@ TEST_CASE("chunks of an iteration that ended are dropped; the next iteration is 
   CHECK(batch.epoch == 1);
   check_contents(client, batch);
   CHECK(world.stats(client)["dropped_chunks"] == 3);
-  client.send(ClientNext{old.stream});
+  client.send(ClientNext{old.iteration});
   CHECK(client.expect<ClientFailed>().error.find("has ended") != std::string::npos);
 }
 
@@ -433,8 +433,8 @@ TEST_CASE("a chunk that does not fit its lease is to be made again; where nobody
     World world;
     Client client = world.client();
     const ClientOpened opened = world.open(client, split_json("train"));
-    const ClientIteration stream = client.iterate(opened.split_id);
-    client.send(ClientNext{stream.stream});
+    const ClientIteration iteration = client.iterate(opened.split_id);
+    client.send(ClientNext{iteration.iteration});
     World::Made made = world.make(world.lease());
     spoil(made);
     const uint64_t token = world.send(made);
@@ -445,8 +445,8 @@ TEST_CASE("a chunk that does not fit its lease is to be made again; where nobody
   {
     World world(2, 0, /*retry_s=*/60);
     Client client = world.client();
-    const ClientIteration stream = client.iterate(world.open(client, split_json("train")).split_id);
-    client.send(ClientNext{stream.stream});
+    const ClientIteration iteration = client.iterate(world.open(client, split_json("train")).split_id);
+    client.send(ClientNext{iteration.iteration});
     World::Made made = world.make(world.lease());
     made.header.payload_crc = 1 + crc32c(made.payload.data(), made.payload.size());
     world.send(made);
@@ -456,8 +456,8 @@ TEST_CASE("a chunk that does not fit its lease is to be made again; where nobody
   }
   World world;  // a right checksum, for contrast
   Client client = world.client();
-  const ClientIteration stream = client.iterate(world.open(client, split_json("train")).split_id);
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(world.open(client, split_json("train")).split_id);
+  client.send(ClientNext{iteration.iteration});
   for (int i = 0; i < 2; ++i) {
     World::Made made = world.make(world.lease());
     made.header.payload_crc = crc32c(made.payload.data(), made.payload.size());
@@ -467,10 +467,10 @@ TEST_CASE("a chunk that does not fit its lease is to be made again; where nobody
 }
 
 // As many batches as there are batch buffers, none of them given back.
-std::vector<ClientBatch> hold_all(World& world, Client& client, const ClientIteration& stream) {
+std::vector<ClientBatch> hold_all(World& world, Client& client, const ClientIteration& iteration) {
   std::vector<ClientBatch> held;
-  for (int32_t i = 0; i < stream.batch_buffers; ++i) {
-    client.send(ClientNext{stream.stream});
+  for (int32_t i = 0; i < iteration.batch_buffers; ++i) {
+    client.send(ClientNext{iteration.iteration});
     world.work(2);
     held.push_back(client.expect<ClientBatch>());
   }
@@ -481,9 +481,9 @@ TEST_CASE("all batch buffers held: one notice, silence, and the batch once a bat
   World world(/*prefetch=*/1, /*hold=*/0);
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"), 40);
-  const ClientIteration stream = client.iterate(opened.split_id);
-  const std::vector<ClientBatch> held = hold_all(world, client, stream);
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(opened.split_id);
+  const std::vector<ClientBatch> held = hold_all(world, client, iteration);
+  client.send(ClientNext{iteration.iteration});
   CHECK(client.expect<ClientNotice>().text.find("holds all") != std::string::npos);
   CHECK(client.silent());
   LeaseGranted none;
@@ -496,7 +496,7 @@ TEST_CASE("all batch buffers held: one notice, silence, and the batch once a bat
   world.work(2);
   const auto batch = client.expect<ClientBatch>();
   CHECK(batch.batch_buffer == held[1].batch_buffer);
-  CHECK(batch.step == stream.batch_buffers);
+  CHECK(batch.step == iteration.batch_buffers);
   check_contents(client, batch);
 }
 
@@ -504,24 +504,24 @@ TEST_CASE("batches held from a broken-off iteration stay untouched by the next")
   World world(2, 2);
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"), 40);
-  ClientIteration stream = client.iterate(opened.split_id);
-  client.send(ClientNext{stream.stream});
+  ClientIteration iteration = client.iterate(opened.split_id);
+  client.send(ClientNext{iteration.iteration});
   world.work(4);
   const auto kept = client.expect<ClientBatch>();
-  client.send(ClientStop{stream.stream});
+  client.send(ClientStop{iteration.iteration});
   const std::vector<std::byte> before(client.batch_buffer(kept), client.batch_buffer(kept) + 4096);
   LeaseGranted late;
   FakeWire::wait_until([&] { return world.wire().take(kLoader, late); }, std::chrono::milliseconds(200));
-  stream = client.iterate(opened.split_id, 1);
+  iteration = client.iterate(opened.split_id, 1);
   for (int step = 0; step < 8; ++step) {
-    client.send(ClientNext{stream.stream});
+    client.send(ClientNext{iteration.iteration});
     for (;;) {  // leases of the old iteration may still come first
       const LeaseGranted lease = world.lease();
       world.send(world.make(lease));
       world.done(lease);
       world.send(ChunkBufferFree{0});
-      if (lease.lease.stream == stream.stream && lease.lease.chunk == 1 && lease.lease.step == step) break;
-      if (lease.lease.stream == stream.stream && lease.lease.step > step) break;
+      if (lease.lease.lease_stream == iteration.iteration && lease.lease.chunk == 1 && lease.lease.step == step) break;
+      if (lease.lease.lease_stream == iteration.iteration && lease.lease.step > step) break;
     }
     const auto batch = client.expect<ClientBatch>();
     CHECK(batch.step == step);
@@ -542,12 +542,12 @@ TEST_CASE("two iterations and two splits side by side have batch buffers of thei
   const ClientIteration c = client.iterate(val.split_id);
   CHECK(std::set<int32_t>{a.pool, b.pool, c.pool}.size() == 3);
   // Nobody reads a or b, yet c is served: prefetching cannot starve a validation iteration.
-  client.send(ClientNext{c.stream});
+  client.send(ClientNext{c.iteration});
   std::optional<ClientBatch> batch;
   for (int i = 0; i < 9; ++i) {
     LeaseGranted lease;
     if (!FakeWire::wait_until([&] { return world.wire().take(kLoader, lease); }, std::chrono::milliseconds(300))) break;
-    if (lease.lease.stream == c.stream) {
+    if (lease.lease.lease_stream == c.iteration) {
       world.send(world.make(lease));
       world.done(lease);
     }
@@ -562,22 +562,22 @@ TEST_CASE("a client that hangs up is forgotten; the receiver serves the next one
   {
     Client client = world.client();
     const ClientOpened opened = world.open(client, split_json("train"));
-    const ClientIteration stream = client.iterate(opened.split_id);
-    client.send(ClientNext{stream.stream});
+    const ClientIteration iteration = client.iterate(opened.split_id);
+    client.send(ClientNext{iteration.iteration});
     (void)world.lease();
     client.hang_up();
     world.forget(split_json("train"));  // nobody has it open any more: loaders are told, and asked anew
   }
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"));
-  const ClientIteration stream = client.iterate(opened.split_id);
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(opened.split_id);
+  client.send(ClientNext{iteration.iteration});
   for (int fresh = 0; fresh < 2;) {
     const LeaseGranted lease = world.lease();
     world.send(world.make(lease));
     world.done(lease);
     world.send(ChunkBufferFree{0});
-    fresh += lease.lease.stream == stream.stream && lease.lease.step == 0 ? 1 : 0;
+    fresh += lease.lease.lease_stream == iteration.iteration && lease.lease.step == 0 ? 1 : 0;
   }
   check_contents(client, client.expect<ClientBatch>());
 }
@@ -587,27 +587,28 @@ TEST_CASE("a client's iterations and batch buffers are its own: what another one
   Client client = world.client();
   Client stranger = world.client();
   const ClientOpened opened = world.open(client, split_json("train"), 40);
-  const ClientIteration stream = client.iterate(opened.split_id);
-  const std::vector<ClientBatch> held = hold_all(world, client, stream);
-  std::vector<std::byte> before(client.batch_buffer(held[0]), client.batch_buffer(held[0]) + stream.batch_buffer_bytes);
+  const ClientIteration iteration = client.iterate(opened.split_id);
+  const std::vector<ClientBatch> held = hold_all(world, client, iteration);
+  std::vector<std::byte> before(client.batch_buffer(held[0]),
+                                client.batch_buffer(held[0]) + iteration.batch_buffer_bytes);
 
   stranger.send(ClientIterate{opened.split_id, 0, 0});
   CHECK(stranger.expect<ClientFailed>().error == "the split was not opened");
-  stranger.send(ClientNext{stream.stream});
+  stranger.send(ClientNext{iteration.iteration});
   CHECK(stranger.expect<ClientFailed>().error == "this iteration has ended");
-  stranger.send(ClientStop{stream.stream});
+  stranger.send(ClientStop{iteration.iteration});
   for (const ClientBatch& batch : held) stranger.send(ClientRelease{batch.pool, batch.batch_buffer});
   (void)world.stats(stranger);  // all of it has been heard
 
   // Every batch buffer is still held, so nothing is written to.
-  client.send(ClientNext{stream.stream});
-  CHECK(client.expect<ClientNotice>().held_stream == stream.stream);
+  client.send(ClientNext{iteration.iteration});
+  CHECK(client.expect<ClientNotice>().held_iteration == iteration.iteration);
   CHECK(client.silent());
   CHECK(std::equal(before.begin(), before.end(), client.batch_buffer(held[0])));
   client.send(ClientRelease{held[1].pool, held[1].batch_buffer});
   world.work(2);
   const auto batch = client.expect<ClientBatch>();
-  CHECK(batch.step == stream.batch_buffers);
+  CHECK(batch.step == iteration.batch_buffers);
   check_contents(client, batch);
 }
 
@@ -615,8 +616,8 @@ TEST_CASE("what the loader cannot do reaches the client as an error, not as sile
   World world;
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"));
-  const ClientIteration stream = client.iterate(opened.split_id);
-  client.send(ClientNext{stream.stream});
+  const ClientIteration iteration = client.iterate(opened.split_id);
+  client.send(ClientNext{iteration.iteration});
   std::optional<ClientFailed> failed;
   for (int i = 0; i < 20 && !failed; ++i) {
     LeaseGranted lease;

@@ -25,7 +25,7 @@ using penstock_test::make_jpeg;
 
 constexpr int kPictures = 24;
 
-// Of many kinds: a file in eight is progressive, has restart markers, or is cut in the middle.
+// Files of many kinds: one in eight is progressive, has restart markers, or is cut in the middle.
 class Photos {
  public:
   Photos() {

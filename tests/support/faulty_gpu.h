@@ -5,7 +5,7 @@
 //   faults->after(20, GpuFault::failed);         // the 21st call from now on, and all behind it
 //   faults->once(3, GpuFault::out_of_memory);    // only the 4th
 //   faults->most_bytes = 4 << 20;                // larger allocations fail
-//   faults->most_shared_bytes = 0;               // larger shares fail, as where a driver knows none
+//   faults->most_exported_bytes = 0;               // larger exports fail, as where a driver knows none
 //   faults->slow_ms = 50;                        // longer, every batch
 //   faults->busy = [] { return true; };          // its streams are never done
 #pragma once
@@ -27,7 +27,7 @@ class GpuFaults {
   void after(int calls, GpuFault fault) { set(calls, fault, false); }
   void once(int calls, GpuFault fault) { set(calls, fault, true); }
   std::atomic<size_t> most_bytes = SIZE_MAX;
-  std::atomic<size_t> most_shared_bytes = SIZE_MAX;
+  std::atomic<size_t> most_exported_bytes = SIZE_MAX;
   std::atomic<int> slow_ms = 0;
   std::function<bool()> busy;  // set before there are streams
 
@@ -70,7 +70,7 @@ class FaultyGpu final : public Gpu {
     return std::make_unique<Stream>(gpu_->stream(), gpu_->info(), faults_);
   }
   std::unique_ptr<ExportedMemory> export_memory(size_t bytes) override {
-    if (bytes > faults_->most_shared_bytes) throw Error(ErrorKind::runtime, "a GPU of the test shares no memory");
+    if (bytes > faults_->most_exported_bytes) throw Error(ErrorKind::runtime, "a GPU of the test exports no memory");
     return gpu_->export_memory(bytes);
   }
   std::unique_ptr<ExportedMemory> open_exported(UniqueFd fd, size_t bytes) override {

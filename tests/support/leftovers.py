@@ -26,7 +26,7 @@ import time
 import uuid
 
 MARK = "PENSTOCK_TEST_ID"
-# Of Open MPI, and session folders of ours; scratch folders of other tests have other names.
+# Open MPI's session folders, and ours; scratch folders of other tests have other names.
 _OURS = re.compile(r"(ompi|openmpi|vader_segment|sm_segment|prte|pmix|psec).*|penstock-[a-z0-9]{10}")
 
 

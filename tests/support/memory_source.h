@@ -32,7 +32,7 @@ class MemorySource final : public Source {
     samples_.push_back({std::move(key), label, std::move(bytes), std::move(more), {}});
   }
 
-  // Of the sample added last: SideIndex::serialise().
+  // The side index of the sample added last, as SideIndex::serialise() gives it.
   void add_index(std::string restart_points) { samples_.back().restart_points = std::move(restart_points); }
   void forget_labels() { labelled_ = false; }
   int64_t loads() const { return loads_; }

@@ -113,7 +113,7 @@ inline void fill(std::string& v, Random& random) {
   for (char& c : v) c = static_cast<char>(random());
 }
 inline void fill(LeaseKey& v, Random& random) {
-  fill(v.stream, random);
+  fill(v.lease_stream, random);
   fill(v.step, random);
   fill(v.chunk, random);
   fill(v.generation, random);

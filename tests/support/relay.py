@@ -3,7 +3,7 @@
     relay.py HOST_PID SWITCH_PID DEVICE ADDRESS DELAY_MS MBIT
 
 Makes `eth0` in the host's network namespace and DEVICE, at `bridge`, in the switch's, both as TAP devices, and carries
-what one of them sends to the other: DELAY_MS later, no faster than MBIT, each way. What would wait for more than 50 ms
+what one of them sends to the other: DELAY_MS later, no faster than MBIT, in each direction. What would wait for more than 50 ms
 besides is dropped, as a switch does. Says "ready" when both are up; ends, and takes the devices along, when its standard
 input ends.
 """
@@ -42,7 +42,7 @@ def ip(*words):
     subprocess.run(["ip", *words], stdin=subprocess.DEVNULL, check=True)
 
 
-class Way:
+class Direction:
     """From one device to the other."""
 
     def __init__(self, source, to, delay_s, bytes_per_s):
@@ -81,20 +81,20 @@ def main():
     enter_network(switch)
     there = make_tap(device)
     ip("link", "set", device, "mtu", str(MTU), "master", "bridge", "up")
-    ways = [Way(one, other, float(delay_ms) / 1e3, float(mbit) * 1e6 / 8) for one, other in ((here, there), (there, here))]
+    directions = [Direction(one, other, float(delay_ms) / 1e3, float(mbit) * 1e6 / 8) for one, other in ((here, there), (there, here))]
     poll = select.poll()
     for fd in (0, here, there):
         poll.register(fd, select.POLLIN)
     print("ready", flush=True)
     while True:
-        due = [at for at in (way.deliver() for way in ways) if at is not None]
+        due = [at for at in (direction.deliver() for direction in directions) if at is not None]
         wait_ms = max(0.0, (min(due) - time.monotonic()) * 1e3) if due else None
         readable = [fd for fd, _ in poll.poll(wait_ms)]
         if 0 in readable and not os.read(0, 1):
             return
-        for way in ways:
-            if way.source in readable:
-                way.take()
+        for direction in directions:
+            if direction.source in readable:
+                direction.take()
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def crops_and_groups(V):
     if v2:
         yield ("RandomResize", drawn("RandomResize", {"min_size": 11, "max_size": 30}),
                theirs(lambda: v2.RandomResize(11, 30).make_params([image])["size"]))
-        # Of the drawn edge, v2 shows only what becomes of the size.
+        # v2 shows of the drawn edge only what becomes of the size.
         yield ("RandomShortestSize", drawn("RandomShortestSize", {"min_size": [9, 30, 45]}),
                theirs(lambda: [v2.RandomShortestSize([9, 30, 45]).make_params([image])["size"][0]]))
         yield ("ScaleJitter", np.floor(drawn("ScaleJitter", {"target_size": [6000, 4500]}) * UNIT * 4500),

@@ -143,8 +143,8 @@ class Progress {
   size_t set_aside_ = 0;     // of those, so many have nothing under way any more
   size_t acknowledged_ = 0;  // to MPI
   std::vector<MPI_Status> statuses_;
-  // Of dead peers. Their requests may never complete, and MPI may use their memory as long as it lives: nobody looks at
-  // them again.
+  // What belongs to dead peers. Their requests may never complete, and MPI may use their memory as long as it lives:
+  // nobody looks at them again.
   std::list<Outgoing> sends_set_aside_;
   std::list<Arriving> arrivals_set_aside_;
 

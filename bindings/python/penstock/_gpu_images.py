@@ -37,7 +37,7 @@ class GpuImages:
         self.why = ""            # the CPU finishes
 
     def meet(self, loader: Any) -> None:
-        """Memory that loaders' GPUs share, as it is offered: images come from there once it is open, or joined by a link, and
+        """Memory that loaders' GPUs export, as it is offered: images come from there once it is open, or joined by a link, and
         by the host where this device does not reach it."""
         self._loader = loader
         if self._gpu is None and not self.why:
@@ -109,7 +109,7 @@ class GpuImages:
                               stacklevel=5)
         if elsewhere:
             raise RunError(f"{device}: {self.why}; images of the next batch are in a loader's GPU's memory, which it does not "
-                           "read any more", "resume with loader.gpu_share_mb=0")
+                           "read any more", "resume with loader.gpu_export_mb=0")
         here = self._empty(source, "cpu")
         self._finisher.run(source.data_ptr(), source.numel(), len(source), here.data_ptr())
         return here.to(device, non_blocking=True), here

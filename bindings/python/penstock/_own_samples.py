@@ -42,7 +42,7 @@ class _Leaf(NamedTuple):
     shape: tuple = ()
 
 
-# Of exactly these types: what is derived from them (an IntEnum, numpy.str_) travels as it is.
+# Exactly these types: what is derived from them (an IntEnum, numpy.str_) travels as it is.
 _SIMPLE = {bool: _Leaf(_BOOL, "uint8"), int: _Leaf(_INT, "int64"), float: _Leaf(_FLOAT, "float64"), str: _Leaf(_TEXT),
            bytes: _Leaf(_BYTES)}
 

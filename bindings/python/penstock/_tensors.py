@@ -54,7 +54,7 @@ class Tensors:
         """The receiver's images are; why they are not left raw, unless there was another reason."""
 
     def meet(self, loader: Any) -> None:
-        """Opens memory that the loaders' GPUs share, where images can be read there."""
+        """Opens memory that the loaders' GPUs export, where images can be read there."""
 
     def figures(self) -> Optional[dict]:
         """Of a CUDA device."""

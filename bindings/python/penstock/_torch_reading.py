@@ -26,7 +26,7 @@ class Picture:
     mean: Optional[list] = None  # of Normalize, three numbers
     std: Optional[list] = None
     finishing: list = dataclasses.field(default_factory=list)  # specs of what the conversions so far come to
-    # Of the step that was translated last, for its note: it worked on tensors inside; what differs beside the tables' figures.
+    # The step that was translated last, for its note: it worked on tensors inside; what differs beside the tables' figures.
     on_tensors: bool = dataclasses.field(default=False, compare=False)
     remarks: list = dataclasses.field(default_factory=list, compare=False)
 

@@ -495,7 +495,7 @@ class DataLoader:
         Everything that this rank's receiver, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
         the report of this rank, and of the loader where it lives in this process; `bottleneck`, one sentence.
         `device`, with a CUDA device: its `name`; who is `finishing` images there, "gpu" or "cpu", and `why` not the GPU;
-        `images` finished on it, `uploaded_bytes`, `copied_bytes` from loaders' GPUs (`loader.gpu_share_mb`),
+        `images` finished on it, `uploaded_bytes`, `copied_bytes` from loaders' GPUs (`loader.gpu_export_mb`),
         `gpu_memory_bytes` taken, and the GPU's `copy_s` and `finish_s`.
         """
         report = json.loads(self._native.report_json())

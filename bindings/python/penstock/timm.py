@@ -17,7 +17,7 @@ from .errors import UsageError
 
 __all__ = ["create_loader"]
 
-# Of timm's arguments those that create_transform takes under the same name.
+# Those of timm's arguments that create_transform takes under the same name.
 _OF_TRANSFORM = ("is_training", "no_aug", "train_crop_mode", "scale", "ratio", "hflip", "vflip", "color_jitter", "color_jitter_prob",
                  "grayscale_prob", "gaussian_blur_prob", "auto_augment", "interpolation", "mean", "std", "crop_pct", "crop_mode",
                  "crop_border_pixels", "re_prob", "re_mode", "re_count")

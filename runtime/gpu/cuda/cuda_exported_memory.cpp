@@ -20,7 +20,7 @@ void* driver_function(const char* name) {
 #endif
   if (code == cudaSuccess && found == cudaDriverEntryPointSuccess && function != nullptr) return function;
   (void)cudaGetLastError();
-  throw Error(ErrorKind::runtime, std::string("the driver has no ") + name + ", by which GPUs share memory",
+  throw Error(ErrorKind::runtime, std::string("the driver has no ") + name + ", by which GPUs export memory",
               "install a newer driver");
 }
 

@@ -9,9 +9,9 @@
 //   included, are gone. Besides, a descriptor is only for the process that it is given to; an IPC handle opens for
 //   anyone who knows its bytes.
 // The functions are the driver's, asked of the runtime by name: nothing links the driver's library.
-// Failure: GpuError(out_of_memory); Error(runtime) where driver or GPU do not share memory so, or the GPU that opens it
+// Failure: GpuError(out_of_memory); Error(runtime) where driver or GPU do not export memory so, or the GPU that opens it
 //   does not reach the one that it lies on.
-// Ownership and thread-safety: as gpu.h says of shares. Of a GPU that hangs, mappings stay until the process ends.
+// Ownership and thread-safety: as gpu.h says of exported memory. Of a GPU that hangs, mappings stay until the process ends.
 #pragma once
 
 #include <atomic>

@@ -4,7 +4,7 @@
 //
 // For tests, and for looking at what a GPU would be asked (PENSTOCK_GPUS=host): much slower than the CPU path.
 // Its stream does nothing before wait(), so memory that changes too early gives wrong pixels, as on a GPU.
-// What it shares is a memfd, which other processes read through a mapping that cannot write; its links are sockets
+// What it exports is a memfd, which other processes read through a mapping that cannot write; its links are sockets
 //   (host_link.h).
 // Its library (picture_decoder.h) is the CPU's decoder, which gives the bytes of arithmetic `exact`; a HostLibrary
 //   makes it refuse, or takes it away.

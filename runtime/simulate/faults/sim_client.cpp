@@ -77,7 +77,7 @@ void SimClient::begin_epoch() {
 void SimClient::ask() {
   state_ = State::waiting;
   asked_at_ = loop_.now();
-  send(ClientNext{iteration_.stream});
+  send(ClientNext{iteration_.iteration});
 }
 
 void SimClient::take(const ClientBatch& batch) {
@@ -133,7 +133,7 @@ void SimClient::check(const ClientBatch& batch) {
 }
 
 void SimClient::end_epoch(bool broken_off) {
-  if (broken_off) send(ClientStop{iteration_.stream});
+  if (broken_off) send(ClientStop{iteration_.iteration});
   ++epoch_;
   begin_epoch();
 }

@@ -53,8 +53,8 @@ bool SimNetwork::alive(PeerId rank) const {
 }
 
 void SimNetwork::cut(PeerId from, PeerId to, Nanoseconds until) {
-  Way& way = ways_[{from, to}];
-  way.open_at = std::max(way.open_at, until);
+  Link& link = links_[{from, to}];
+  link.open_at = std::max(link.open_at, until);
 }
 
 void SimNetwork::damage(PeerId from, int messages, int chunks) {
@@ -90,10 +90,10 @@ Nanoseconds SimNetwork::delay() {
   return random_.chance(spec_.slow_percent) ? usual * spec_.slow_factor : usual;
 }
 
-Nanoseconds SimNetwork::arrival(PeerId from, PeerId to, Nanoseconds Way::*last) {
-  Way& way = ways_[{from, to}];
-  const Nanoseconds when = std::max({loop_.now() + delay(), way.open_at, way.*last});
-  return way.*last = when;
+Nanoseconds SimNetwork::arrival(PeerId from, PeerId to, Nanoseconds Link::*last) {
+  Link& link = links_[{from, to}];
+  const Nanoseconds when = std::max({loop_.now() + delay(), link.open_at, link.*last});
+  return link.*last = when;
 }
 
 void SimNetwork::deliver(PeerId from, PeerId to, Nanoseconds when, Incoming incoming) {
@@ -118,7 +118,7 @@ void SimNetwork::send(PeerId from, PeerId to, Message message) {
     --rank.messages_to_damage;
     flip_a_bit(message);
   }
-  deliver(from, to, arrival(from, to, &Way::last_message), MessageArrived{from, std::move(message), {}});
+  deliver(from, to, arrival(from, to, &Link::last_message), MessageArrived{from, std::move(message), {}});
 }
 
 void SimNetwork::send_chunk(PeerId from, PeerId to, Message envelope, ChunkBufferRef buffer, size_t bytes) {
@@ -126,7 +126,7 @@ void SimNetwork::send_chunk(PeerId from, PeerId to, Message envelope, ChunkBuffe
   const uint64_t token = next_token_++;
   Published& chunk = published_[token];
   chunk = {from, to, buffer, {arena.chunk_buffer(buffer.index), bytes}, 0, {}};
-  const Nanoseconds when = arrival(from, to, &Way::last_chunk);
+  const Nanoseconds when = arrival(from, to, &Link::last_chunk);
   int& to_damage = ranks_[static_cast<size_t>(from)].chunks_to_damage;
   const bool damaged = to_damage > 0 && to_damage-- > 0;
   const bool in_payload = damaged && !spec_.in_place && bytes > 0 && random_.chance(spec_.payload_percent);
@@ -155,7 +155,7 @@ void SimNetwork::release(PeerId rank, uint64_t token) {
     if (hash128(chunk.bytes).low != chunk.hash) {
       violations_.push_back("rank " + std::to_string(chunk.from) + " wrote into a published chunk buffer");
     }
-    returned(chunk, arrival(rank, chunk.from, &Way::last_message));
+    returned(chunk, arrival(rank, chunk.from, &Link::last_message));
   }
   published_.erase(it);
 }

@@ -1,4 +1,4 @@
-// The ranks' network in a simulated world: Endpoints whose messages and chunks take time, wait where a way is cut, and
+// The ranks' network in a simulated world: Endpoints whose messages and chunks take time, wait where a link is cut, and
 // end with their rank.
 //
 //   SimNetwork network(loop, random, {.ranks = 5, .in_place = true});
@@ -72,7 +72,7 @@ class SimNetwork {
     int messages_to_damage = 0;
     int chunks_to_damage = 0;
   };
-  struct Way {
+  struct Link {
     Nanoseconds open_at = 0;
     Nanoseconds last_message = 0;
     Nanoseconds last_chunk = 0;
@@ -88,7 +88,7 @@ class SimNetwork {
 
   Nanoseconds delay();
   void flip_a_bit(std::vector<std::byte>& bytes);
-  Nanoseconds arrival(PeerId from, PeerId to, Nanoseconds Way::*last);
+  Nanoseconds arrival(PeerId from, PeerId to, Nanoseconds Link::*last);
   void deliver(PeerId from, PeerId to, Nanoseconds when, Incoming incoming);
   void send(PeerId from, PeerId to, Message message);
   void send_chunk(PeerId from, PeerId to, Message envelope, ChunkBufferRef buffer, size_t bytes);
@@ -100,7 +100,7 @@ class SimNetwork {
   SeededRandom& random_;
   Spec spec_;
   std::vector<Rank> ranks_;
-  std::map<std::pair<PeerId, PeerId>, Way> ways_;
+  std::map<std::pair<PeerId, PeerId>, Link> links_;
   std::map<uint64_t, Published> published_;
   uint64_t next_token_ = 1;
   std::vector<std::string> violations_;

@@ -40,19 +40,19 @@ void FleetCoordinator::begin() {
 
 void FleetCoordinator::tick() {
   if (over) return;
-  hear(Tick{});
+  receive(Tick{});
   parts_.loop.after(kTick, [this] { tick(); });
 }
 
-void FleetCoordinator::hear(Event event) {
+void FleetCoordinator::receive(Event event) {
   const Nanoseconds now = parts_.loop.now();
   const Nanoseconds cost = parts_.spec.overhead.event_ns;
   ServerPool& thread = parts_.trainers.front().event_loop();
-  if (cost == 0 && heard_.empty() && thread.first_free() <= now) return decide(event);
-  heard_.push_back(std::move(event));
+  if (cost == 0 && received_.empty() && thread.first_free() <= now) return decide(event);
+  received_.push_back(std::move(event));
   parts_.loop.at(thread.serve(now, cost, full_speed()).end, [this] {
-    const Event next = std::move(heard_.front());
-    heard_.pop_front();
+    const Event next = std::move(received_.front());
+    received_.pop_front();
     decide(next);
   });
 }
@@ -93,7 +93,7 @@ void FleetCoordinator::carry_out(const Action& action) {
     LoaderModel& loader = parts_.loaders[static_cast<size_t>(given_up->loader)];
     const uint32_t incarnation = std::exchange(incarnations_[static_cast<size_t>(given_up->loader)], 0);
     parts_.links.message(here, loader.node(), [&loader, incarnation] { loader.given_up(incarnation); });
-    hear(LoaderLost{given_up->loader, given_up->reason});
+    receive(LoaderLost{given_up->loader, given_up->reason});
   } else if (const auto* failed = std::get_if<FailLeaseStream>(&action)) {
     if (failure_.empty()) failure_ = failed->reason;
   }
@@ -101,13 +101,13 @@ void FleetCoordinator::carry_out(const Action& action) {
 
 void FleetCoordinator::give_away(const BatchBufferReserved& reserved) {
   const auto receiver =
-      static_cast<ReceiverId>((reserved.stream - 1) % static_cast<LeaseStreamId>(parts_.trainer_count()));
+      static_cast<ReceiverId>((reserved.lease_stream - 1) % static_cast<LeaseStreamId>(parts_.trainer_count()));
   for (int32_t chunk = 0; chunk < parts_.chunks_of(reserved.step); ++chunk) {
     const LoaderId loader = choose(receiver, reserved.step * parts_.chunks_of(0) + chunk);
     const auto place = static_cast<size_t>(loader);
     by_queue_.erase({queued_[place], loader});
     by_queue_.emplace(++queued_[place], loader);
-    grant({loader, receiver, {reserved.stream, reserved.step, chunk, 1}, reserved.step, false});
+    grant({loader, receiver, {reserved.lease_stream, reserved.step, chunk, 1}, reserved.step, false});
   }
 }
 
@@ -150,41 +150,42 @@ void FleetCoordinator::grant(const Grant& action) {
 void FleetCoordinator::open_stream(ReceiverId receiver) {
   TrainerModel& trainer = parts_.trainers[static_cast<size_t>(receiver)];
   LeaseStreamOpened opened;
-  opened.stream = trainer.stream();
+  opened.lease_stream = trainer.lease_stream();
   opened.receiver = receiver;
   opened.node = trainer.node();
   opened.steps = parts_.steps;
   opened.chunks_per_step = parts_.chunks_of(0);
   opened.chunks_last_step = parts_.chunks_of(parts_.steps - 1);
   opened.payload_bytes = parts_.spec.samples.payload_bytes * parts_.chunk_samples;
-  hear(opened);
+  receive(opened);
   parts_.links.message(parts_.node_of_coordinator(), trainer.node(), [&trainer] { trainer.ready(); });
 }
 
-void FleetCoordinator::batch_buffer_free(LeaseStreamId stream, int64_t step) {
-  BatchBufferReserved reserved{stream, step};
+void FleetCoordinator::batch_buffer_free(LeaseStreamId lease_stream, int64_t step) {
+  BatchBufferReserved reserved{lease_stream, step};
   if (parts_.spec.samples.sizes_known) {
-    const auto receiver = static_cast<ReceiverId>((stream - 1) % static_cast<LeaseStreamId>(parts_.trainer_count()));
+    const auto receiver =
+        static_cast<ReceiverId>((lease_stream - 1) % static_cast<LeaseStreamId>(parts_.trainer_count()));
     for (int32_t chunk = 0; chunk < parts_.chunks_of(step); ++chunk) {
-      const LeaseKey key{stream, step, chunk, 0};
+      const LeaseKey key{lease_stream, step, chunk, 0};
       int64_t bytes = 0;
       for (int32_t row = 0; row < parts_.samples_of(key); ++row)
         bytes += parts_.costs.bytes(parts_.index_of(key, receiver, row));
       reserved.chunk_bytes.push_back(bytes);
     }
   }
-  hear(std::move(reserved));
+  receive(std::move(reserved));
 }
 
-void FleetCoordinator::hear_of(LoaderId loader, uint32_t incarnation, Event event) {
-  if (incarnations_[static_cast<size_t>(loader)] == incarnation) hear(std::move(event));
+void FleetCoordinator::receive_from(LoaderId loader, uint32_t incarnation, Event event) {
+  if (incarnations_[static_cast<size_t>(loader)] == incarnation) receive(std::move(event));
 }
 
 void FleetCoordinator::loader_joined(LoaderId loader, uint32_t incarnation) {
   const FleetLoader& spec = parts_.spec.loaders[static_cast<size_t>(loader)];
   if (!parts_.loaders[static_cast<size_t>(loader)].alive()) return;
   uint32_t& known = incarnations_[static_cast<size_t>(loader)];
-  if (known != 0) hear(LoaderLost{loader, "it was started anew"});
+  if (known != 0) receive(LoaderLost{loader, "it was started anew"});
   known = incarnation;
   LoaderJoined joined;
   joined.loader = loader;
@@ -193,14 +194,14 @@ void FleetCoordinator::loader_joined(LoaderId loader, uint32_t incarnation) {
   joined.node = spec.node;
   joined.executor_class = spec.executor_class;
   joined.threads = spec.threads;
-  hear(joined);
+  receive(joined);
 }
 
 void FleetCoordinator::loader_died(LoaderId loader, uint32_t incarnation) {
   uint32_t& known = incarnations_[static_cast<size_t>(loader)];
   if (known != incarnation) return;
   known = 0;
-  hear(LoaderLost{loader, "its process has gone"});
+  receive(LoaderLost{loader, "its process has gone"});
 }
 
 void FleetCoordinator::produced(uint32_t place) {
@@ -211,20 +212,20 @@ void FleetCoordinator::produced(uint32_t place) {
     by_queue_.emplace(--queued, lease.loader);
   }
   const SampleModel& samples = parts_.spec.samples;
-  hear_of(lease.loader, lease.incarnation,
-          ChunkProduced{lease.loader, lease.key, lease.busy_ns, lease.bytes, samples.pixels * lease.samples,
-                        lease.sent_at - lease.came_at});
+  receive_from(lease.loader, lease.incarnation,
+               ChunkProduced{lease.loader, lease.key, lease.busy_ns, lease.bytes, samples.pixels * lease.samples,
+                             lease.sent_at - lease.came_at});
   parts_.leases.drop(place);
 }
 
 void FleetCoordinator::accepted(uint32_t place) {
-  hear(ChunkAccepted{parts_.leases[place].key});
+  receive(ChunkAccepted{parts_.leases[place].key});
   parts_.leases.drop(place);
 }
 
 void FleetCoordinator::chunk_buffer_freed(uint32_t place) {
   const FleetLease& lease = parts_.leases[place];
-  hear_of(lease.loader, lease.incarnation, ChunkBufferFreed{lease.loader, lease.receiver});
+  receive_from(lease.loader, lease.incarnation, ChunkBufferFreed{lease.loader, lease.receiver});
   parts_.leases.drop(place);
 }
 

@@ -1,6 +1,6 @@
 // The coordinator in a simulated fleet: the production balancer, driven by what the models say.
 //
-//   coordinator.hear(event);        // what arrived, in the order of arrival
+//   coordinator.receive(event);        // what arrived, in the order of arrival
 //
 // It shares a thread with trainer 0's receiver, and each message costs it overhead.event_ns there: where messages come
 //   faster than it hears them, they queue, and grants come late. So one sees how large a fleet one coordinator serves.
@@ -24,11 +24,11 @@ class FleetCoordinator {
   explicit FleetCoordinator(FleetParts& parts);
 
   void begin();  // its ticks
-  void hear(Event event);
-  void batch_buffer_free(LeaseStreamId stream, int64_t step);
+  void receive(Event event);
+  void batch_buffer_free(LeaseStreamId lease_stream, int64_t step);
   void open_stream(ReceiverId receiver);
   // What a loader says counts if it is of the incarnation that joined last.
-  void hear_of(LoaderId loader, uint32_t incarnation, Event event);
+  void receive_from(LoaderId loader, uint32_t incarnation, Event event);
   void loader_joined(LoaderId loader, uint32_t incarnation);
   void loader_died(LoaderId loader, uint32_t incarnation);
   void produced(uint32_t lease);
@@ -51,7 +51,7 @@ class FleetCoordinator {
 
   FleetParts& parts_;
   Balancer balancer_;
-  std::deque<Event> heard_;             // that its thread has not got to
+  std::deque<Event> received_;          // that its thread has not got to
   std::vector<uint32_t> incarnations_;  // that joined, by loader; 0: none, or lost
   int64_t decisions_ = 0;
   int64_t grants_ = 0;

@@ -19,34 +19,34 @@ FleetLinks::FleetLinks(const FleetSpec& spec, EventLoop& loop) : spec_(spec), lo
   for (const FleetRack& rack : spec_.racks) uplinks_.push_back(both_ways(rack.bytes_per_s));
 }
 
-void FleetLinks::chunk(const Way& way, int64_t bytes, uint32_t lease) {
-  if (way.from_node == way.to_node) {
-    message(way.from_node, way.to_node, [this, lease] { on_arrived_(lease); });
+void FleetLinks::chunk(const Route& route, int64_t bytes, uint32_t lease) {
+  if (route.from_node == route.to_node) {
+    message(route.from_node, route.to_node, [this, lease] { on_arrived_(lease); });
     return;
   }
   bytes_ += bytes;
-  const uint64_t name = (uint64_t{static_cast<uint32_t>(way.loader)} << 32) | static_cast<uint32_t>(way.receiver);
+  const uint64_t name = (uint64_t{static_cast<uint32_t>(route.loader)} << 32) | static_cast<uint32_t>(route.receiver);
   Connection& connection = connections_[name];
-  connection.way = way;
+  connection.route = route;
   connection.chunks.push_back({lease, bytes});
   if (connection.chunks.size() == 1) begin(name);
 }
 
 void FleetLinks::begin(uint64_t name) {
   const Connection& connection = connections_.at(name);
-  const Way& way = connection.way;
+  const Route& route = connection.route;
   std::array<int, 4> over{};
   size_t count = 0;
   const auto add = [&](int link) {
     if (link >= 0) over[count++] = link;
   };
   const auto rack_of = [this](int node) { return static_cast<size_t>(spec_.nodes[static_cast<size_t>(node)].rack); };
-  add(nics_[static_cast<size_t>(way.from_node)][0]);
-  if (!uplinks_.empty() && rack_of(way.from_node) != rack_of(way.to_node)) {
-    add(uplinks_[rack_of(way.from_node)][0]);
-    add(uplinks_[rack_of(way.to_node)][1]);
+  add(nics_[static_cast<size_t>(route.from_node)][0]);
+  if (!uplinks_.empty() && rack_of(route.from_node) != rack_of(route.to_node)) {
+    add(uplinks_[rack_of(route.from_node)][0]);
+    add(uplinks_[rack_of(route.to_node)][1]);
   }
-  add(nics_[static_cast<size_t>(way.to_node)][1]);
+  add(nics_[static_cast<size_t>(route.to_node)][1]);
   network_.begin(loop_.now(), name, connection.chunks.front().bytes, std::span(over).first(count));
   watch();
 }
@@ -65,14 +65,14 @@ void FleetLinks::watch() {
       Connection& connection = connections_.at(name);
       const uint32_t lease = connection.chunks.front().lease;
       connection.chunks.pop_front();
-      message(connection.way.from_node, connection.way.to_node, [this, lease] { on_arrived_(lease); });
+      message(connection.route.from_node, connection.route.to_node, [this, lease] { on_arrived_(lease); });
       while (!connection.chunks.empty() && goes_on_ && !goes_on_(connection.chunks.front().lease)) {
         const uint32_t lost = connection.chunks.front().lease;
         connection.chunks.pop_front();
         on_lost_(lost);
       }
       if (connection.chunks.empty()) {
-        connections_.erase(name);  // of so many pairs few have something under way
+        connections_.erase(name);  // of so many pairs few have something under route
       } else {
         begin(name);
       }

@@ -1,7 +1,7 @@
-// The ways between the nodes of a simulated fleet: messages, which are small, and chunks, which share links.
+// The links between the nodes of a simulated fleet: messages, which are small, and chunks, which share links.
 //
 //   FleetLinks links(spec, loop);
-//   links.message(from_node, to_node, [=] { ... });            // after the way's latency, in order
+//   links.message(from_node, to_node, [=] { ... });            // after their latency, in order
 //   links.chunk({from_node, to_node, loader, receiver}, bytes, lease);   // on_sent(lease), later on_arrived(lease)
 //
 // What travels within a node costs overhead.local_message_ns, and its chunks stay where they are (shared memory). Between
@@ -45,13 +45,13 @@ class FleetLinks {
     loop_.after(latency_ns(from, to), std::forward<Event>(event));
   }
 
-  struct Way {
+  struct Route {
     int from_node = 0;
     int to_node = 0;
     int32_t loader = 0;
     int32_t receiver = 0;
   };
-  void chunk(const Way& way, int64_t bytes, uint32_t lease);
+  void chunk(const Route& route, int64_t bytes, uint32_t lease);
 
   int64_t bytes_between_nodes() const noexcept { return bytes_; }
   // The share of its capacity that the busiest NIC or uplink used during `took_ns`; 0 where nothing limits.
@@ -63,8 +63,8 @@ class FleetLinks {
     int64_t bytes = 0;
   };
   struct Connection {
-    Way way;
-    std::deque<Waiting> chunks;  // the first one is under way
+    Route route;
+    std::deque<Waiting> chunks;  // the first one is under route
   };
   void begin(uint64_t connection);
   void watch();

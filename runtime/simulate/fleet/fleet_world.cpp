@@ -115,8 +115,9 @@ class FleetWorld {
       return;
     }
     for (TrainerModel& one : parts_.trainers) {
-      parts_.links.message(one.node(), parts_.node_of_coordinator(),
-                           [this, stream = one.stream()] { parts_.coordinator->hear(LeaseStreamClosed{stream}); });
+      parts_.links.message(one.node(), parts_.node_of_coordinator(), [this, lease_stream = one.lease_stream()] {
+        parts_.coordinator->receive(LeaseStreamClosed{lease_stream});
+      });
     }
     if (parts_.epoch + 1 == spec_.epochs) {
       over_ = true;

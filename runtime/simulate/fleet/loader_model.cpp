@@ -120,7 +120,7 @@ void LoaderModel::beat(uint32_t incarnation) {
     return;
   }
   parts_.links.message(node(), parts_.node_of_coordinator(),
-                       [this, incarnation] { parts_.coordinator->hear_of(id_, incarnation, LoaderAlive{id_}); });
+                       [this, incarnation] { parts_.coordinator->receive_from(id_, incarnation, LoaderAlive{id_}); });
   parts_.loop.after(parts_.spec.heartbeat_ns, [this, incarnation] { beat(incarnation); });
 }
 
@@ -136,7 +136,7 @@ void LoaderModel::lease_came(uint32_t place) {
     return;
   }
   const Nanoseconds now = parts_.loop.now();
-  parts_.log.note(now, "lease", id_, static_cast<int64_t>(lease.key.stream),
+  parts_.log.note(now, "lease", id_, static_cast<int64_t>(lease.key.lease_stream),
                   lease.key.step * 100'000 + lease.key.chunk);
   lease.came_at = now;
   lease.place = FleetLease::Place::at_loader;
@@ -240,7 +240,8 @@ void LoaderModel::send(uint32_t place) {
     return;
   }
   const Nanoseconds now = parts_.loop.now();
-  parts_.log.note(now, "sent", id_, static_cast<int64_t>(lease.key.stream), lease.key.step * 100'000 + lease.key.chunk);
+  parts_.log.note(now, "sent", id_, static_cast<int64_t>(lease.key.lease_stream),
+                  lease.key.step * 100'000 + lease.key.chunk);
   if (parts_.spans != nullptr) {
     parts_.spans->push_back(
         {FleetSpan::What::make, id_, lease.begun_at, now, lease.key.step, lease.key.chunk, lease.receiver});
@@ -251,7 +252,7 @@ void LoaderModel::send(uint32_t place) {
   const int32_t ahead = std::max(for_reads, in_transit_.leases());
   if (ahead != std::exchange(ahead_, ahead)) {
     parts_.links.message(node(), parts_.node_of_coordinator(), [this, incarnation = incarnation_, ahead] {
-      parts_.coordinator->hear_of(id_, incarnation, LoaderAhead{id_, ahead});
+      parts_.coordinator->receive_from(id_, incarnation, LoaderAhead{id_, ahead});
     });
   }
   lease.place = FleetLease::Place::on_its_way;

@@ -10,7 +10,7 @@ namespace penstock {
 
 TrainerModel::TrainerModel(FleetParts& parts, ReceiverId id) : parts_(parts), id_(id) {}
 
-LeaseStreamId TrainerModel::stream() const noexcept {
+LeaseStreamId TrainerModel::lease_stream() const noexcept {
   return static_cast<LeaseStreamId>(parts_.epoch * parts_.trainer_count() + id_ + 1);
 }
 
@@ -33,9 +33,10 @@ void TrainerModel::reserve() {
   while (next_reserve_ < parts_.steps && next_reserve_ < ahead && std::ssize(batches_) + held_ < batch_buffers) {
     const int32_t chunks = parts_.chunks_of(next_reserve_);
     batches_.push_back({chunks, std::vector<bool>(static_cast<size_t>(chunks), false), 0});
-    parts_.links.message(node(), parts_.node_of_coordinator(), [this, stream = stream(), step = next_reserve_] {
-      parts_.coordinator->batch_buffer_free(stream, step);
-    });
+    parts_.links.message(node(), parts_.node_of_coordinator(),
+                         [this, lease_stream = lease_stream(), step = next_reserve_] {
+                           parts_.coordinator->batch_buffer_free(lease_stream, step);
+                         });
     ++next_reserve_;
   }
 }
@@ -45,8 +46,8 @@ void TrainerModel::ask() {
   asked_at_ = parts_.loop.now();
   if (first_asked_at_ < 0) first_asked_at_ = asked_at_;
   reserve();
-  parts_.links.message(node(), parts_.node_of_coordinator(), [this, stream = stream(), cursor = cursor_] {
-    parts_.coordinator->hear(CursorMoved{stream, cursor, true});
+  parts_.links.message(node(), parts_.node_of_coordinator(), [this, lease_stream = lease_stream(), cursor = cursor_] {
+    parts_.coordinator->receive(CursorMoved{lease_stream, cursor, true});
   });
   serve();
 }
@@ -77,7 +78,7 @@ void TrainerModel::take(uint32_t place) {
     parts_.links.message(node(), node(), [&loader, place] { loader.returned(place); });
   }
   const int64_t ahead = lease.key.step - cursor_;
-  Batch* const batch = lease.key.stream == stream() && ahead >= 0 && ahead < std::ssize(batches_)
+  Batch* const batch = lease.key.lease_stream == lease_stream() && ahead >= 0 && ahead < std::ssize(batches_)
                            ? &batches_[static_cast<size_t>(ahead)]
                            : nullptr;
   const bool wanted = batch != nullptr && !batch->chunks[static_cast<size_t>(lease.key.chunk)];
@@ -85,7 +86,8 @@ void TrainerModel::take(uint32_t place) {
     parts_.leases.drop(place);
     return;
   }
-  parts_.log.note(now, "take", id_, static_cast<int64_t>(lease.key.stream), lease.key.step * 100'000 + lease.key.chunk);
+  parts_.log.note(now, "take", id_, static_cast<int64_t>(lease.key.lease_stream),
+                  lease.key.step * 100'000 + lease.key.chunk);
   parts_.links.message(node(), parts_.node_of_coordinator(), [this, place] { parts_.coordinator->accepted(place); });
   if (!wanted || is_remake(lease.key)) return;
   batch->chunks[static_cast<size_t>(lease.key.chunk)] = true;
@@ -114,8 +116,8 @@ void TrainerModel::serve() {
   if (parts_.spans != nullptr) parts_.spans->push_back({FleetSpan::What::wait, id_, asked_at_, now, cursor_, 0, id_});
   ++cursor_;
   ++held_;
-  parts_.links.message(node(), parts_.node_of_coordinator(), [this, stream = stream(), cursor = cursor_] {
-    parts_.coordinator->hear(CursorMoved{stream, cursor, false});
+  parts_.links.message(node(), parts_.node_of_coordinator(), [this, lease_stream = lease_stream(), cursor = cursor_] {
+    parts_.coordinator->receive(CursorMoved{lease_stream, cursor, false});
   });
   reserve();
   parts_.loop.after(parts_.spec.overhead.hand_over_ns, [this] { step(); });

@@ -24,7 +24,7 @@ class TrainerModel {
   void ask();         // next()
   void chunk_came(uint32_t lease);
 
-  LeaseStreamId stream() const noexcept;
+  LeaseStreamId lease_stream() const noexcept;
   int node() const noexcept { return parts_.spec.trainers[static_cast<size_t>(id_)].node; }
   bool waiting() const noexcept { return waiting_; }
   bool stepping() const noexcept { return stepping_; }

@@ -2,9 +2,9 @@
 //
 //   write(path, plan_page(plan, input, "penstock plan job.yaml cluster.yaml --profile p.json"));
 //
-// Pictures: throughput over loaders with its band and knee; price against what is lost, those that nothing beats joined; loaders
-//   against batch size; the distribution of waits; who did what around the longest wait of a step; what was predicted
-//   against what was measured of the points that this simulation was validated by.
+// Pictures: throughput over loaders with its band and knee; price against what is lost, those that nothing beats joined;
+//   loaders against batch size; the distribution of waits; who did what around the longest wait of a step; what was
+//   predicted against what was measured of the points that this simulation was validated by.
 // Some more fleets are simulated for them. Thread-safety: uses threads of its own. Failure: as find_plan().
 #pragma once
 

@@ -36,13 +36,13 @@ struct ValidationPoint {
 
 struct Validation {
   std::vector<ValidationPoint> points;
-  // Of those that are not at a knee, and of those that are.
+  // Over the points that are not at a knee, and over those that are.
   double mean_error = 0;
   double worst_error = 0;
   double worst_stalled_error = 0;
   double knee_mean_error = 0;
   double knee_worst_error = 0;
-  // Of all.
+  // Over all points.
   double naive_mean_error = 0;
   double naive_worst_error = 0;
   int64_t pairs = 0;  // that were measured apart

@@ -73,12 +73,12 @@ bool receive(PacketSocket& socket, Word& word) {
 class Exporter {
  public:
   Exporter(PacketSocket& socket, size_t buffer_ranges)
-      : socket_(socket), buffer_ranges_(*gpu_, buffer_ranges * piece_bytes()) {
+      : socket_(socket), buffer_ranges_(*gpu_, buffer_ranges * range_bytes()) {
     WireWriter out;
     out.u64(buffer_ranges_.bytes());
     socket.send(out.bytes(), buffer_ranges_.fd());
   }
-  static size_t piece_bytes() { return (kChunk * kImage + 255) / 256 * 256; }
+  static size_t range_bytes() { return (kChunk * kImage + 255) / 256 * 256; }
 
   // False where there is no room.
   bool export_range(uint64_t chunk) {
@@ -337,7 +337,7 @@ TEST_CASE("a trainer that is killed leaves all of its loader's memory free") {
   (void)trainer.kill();
   CHECK_FALSE(receive(trainer.socket(), word));  // the hang-up, by which a receiver knows it
   exporter.buffer_ranges().forget(1);
-  for (int i = 0; i < 4; ++i) CHECK(exporter.buffer_ranges().take(Exporter::piece_bytes()));
+  for (int i = 0; i < 4; ++i) CHECK(exporter.buffer_ranges().take(Exporter::range_bytes()));
 }
 
 TEST_CASE("memory of a process that was killed goes back when the last one that has it open lets go") {
@@ -350,8 +350,8 @@ TEST_CASE("memory of a process that was killed goes back when the last one that 
   Packet packet;
   REQUIRE(loader.socket().receive_until(packet, 3 * kSoon));
   WireReader in(packet.bytes, "memory");
-  const size_t shared_bytes = in.u64();
-  std::unique_ptr<ExportedMemory> exported = gpu->open_exported(std::move(packet.fd), shared_bytes);
+  const size_t exported_bytes = in.u64();
+  std::unique_ptr<ExportedMemory> exported = gpu->open_exported(std::move(packet.fd), exported_bytes);
   CHECK(exported->bytes() >= bytes);
   (void)loader.kill();
   const auto room_for_another = [&] {

@@ -191,7 +191,7 @@ TEST_CASE("engines are left alone where the library has not the functions for th
   CHECK(bench.open().facts().engines == 1);  // at least
 }
 
-TEST_CASE("the flag for interpolation is set where it is wished for") {
+TEST_CASE("the flag for interpolation is set where it is asked for") {
   Bench bench;
   (void)bench.open({.chroma = ChromaUpsampling::interpolated});
   CHECK(bench.fake->flags == 32);
