@@ -47,6 +47,10 @@ namespace penstock {
 using ServePythonHere = std::function<bool(const std::string& name, UniqueFd socket)>;
 void set_python_here(ServePythonHere serve);
 
+// The interpreter that workers run where neither the job nor PENSTOCK_PYTHON names one; without it python3 from PATH. Set
+// once, by the bindings: the program's own.
+void set_usual_interpreter(std::string interpreter);
+
 // How workers are run, and by whom.
 struct PythonHost {
   PythonSpec spec;

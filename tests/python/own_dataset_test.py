@@ -186,6 +186,31 @@ def test_a_file_that_is_missing_fails_at_once():
         assert "FileNotFoundError" in bad["reason"] and "\n" not in bad["reason"]
 
 
+def test_workers_of_a_job_file_run_the_programs_interpreter():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "bin"))
+        other = os.path.join(folder, "bin", "python3")
+        with open(other, "w") as file:
+            file.write("#!/bin/sh\necho another Python >&2\nexit 9\n")
+        os.chmod(other, 0o755)
+        job = {"splits": {"train": {"dataset": {"python": "own_functions:Slow", "path": os.path.dirname(own_functions.__file__)},
+                                    "batch_size": 4, "pipeline": [{"CenterCrop": {"size": 8}}]}}}
+        path = os.path.join(folder, "job.yaml")
+        with open(path, "w") as file:
+            json.dump(job, file)
+        before = os.environ["PATH"]
+        os.environ["PATH"] = os.path.join(folder, "bin") + ":" + before
+        try:
+            with penstock.DataLoader(path, output="numpy") as loader:
+                assert sorted(next(iter(loader))[1]) != []
+            raises(penstock.RunError, lambda: penstock.DataLoader(path, python__interpreter=other), "another Python")
+            os.environ["PENSTOCK_PYTHON"] = other
+            raises(penstock.RunError, lambda: penstock.DataLoader(path), "another Python")
+        finally:
+            os.environ["PATH"] = before
+            os.environ.pop("PENSTOCK_PYTHON", None)
+
+
 def test_functions_in_both_of_two_lists():
     def images(*functions, **more):
         lists = [[T.CenterCrop(32), *([T.Python(one)] if one else [])] for one in functions]
