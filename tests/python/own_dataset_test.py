@@ -211,6 +211,27 @@ def test_workers_of_a_job_file_run_the_programs_interpreter():
             os.environ.pop("PENSTOCK_PYTHON", None)
 
 
+class Batched(Arrays):
+    """As torch's data sets may be that read a whole batch at once."""
+
+    def __getitem__(self, index):
+        raise NotImplementedError
+
+    def __getitems__(self, indices):
+        return [(np.full((40, 50, 3), index, np.uint8), index) for index in indices]
+
+
+class OnlyBatched:
+    __len__, __getitems__ = Batched.__len__, Batched.__getitems__
+
+
+def test_getitems_gives_the_pictures_where_there_is_one():
+    for dataset, workers in ((Batched(), 1), (Batched(), 0), (OnlyBatched(), 0), *([(OnlyBatched(), 1)] if FULL else [])):
+        with load(dataset, transform=[T.CenterCrop(8)], num_workers=workers, output="numpy") as own:
+            given = [(int(image[0, 0, 0]), int(label)) for images, labels in own for image, label in zip(images, labels)]
+        assert sorted(given) == [(index, index) for index in range(20)], (dataset, workers)
+
+
 def test_functions_in_both_of_two_lists():
     def images(*functions, **more):
         lists = [[T.CenterCrop(32), *([T.Python(one)] if one else [])] for one in functions]

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from ._large_parts import LargeParts, escaped, fetched
 from ._pickled import is_plain, pickled_value
 from ._prefix import Begun
-from ._worker import why
+from ._worker import sample_of, why
 from .errors import DatasetError, as_raised
 
 # Leaves by what they are for the program.
@@ -251,18 +251,6 @@ def _unpickled(data: bytes, of_tensor: bool) -> Any:
 def _pixel() -> Any:
     import numpy
     return numpy.zeros((1, 1, 3), numpy.uint8)
-
-
-def sample_of(dataset: Any, index: int) -> Any:
-    """As torch's DataLoader gets it: by __getitems__, which some data sets have for whole batches. Here it is asked for one sample at a
-    time, as each is made by whoever is free."""
-    several = getattr(dataset, "__getitems__", None)
-    if not several:
-        return dataset[index]
-    samples = several([index])
-    if len(samples) != 1:
-        raise ValueError(f"__getitems__([{index}]) gave {len(samples)} samples")
-    return samples[0]
 
 
 class Transformed:

@@ -53,8 +53,8 @@ def dataset_spec(obj, kept=None, title=None):
     Raises UnpicklableDataset (a TypeError) where it cannot be pickled, does not survive it, or is too large; TypeError
     where it is no dataset.
     """
-    for method in ("__len__", "__getitem__"):
-        if not hasattr(obj, method):
+    for method, *others in (["__len__"], ["__getitem__", "__getitems__"]):
+        if not any(hasattr(obj, one) for one in (method, *others)):
             raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
     data, named = _dumps(obj)
     size = len(data)
