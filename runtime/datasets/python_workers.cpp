@@ -64,6 +64,7 @@ class PythonWorkers::Impl {
     const auto pickle = said.at("pickle").get<std::string>();
     if (pickle.starts_with(DatasetSpec::kHere)) here_ = pickle.substr(DatasetSpec::kHere.size());
     said["workers"] = spec_.workers;
+    said["only_here"] = host.only_here && !pickle.empty();
     config_ = json_text_replacing(said);
     if (here_.empty()) {
       fork_server_ = PythonForkServer::shared({{argv_.front(), python_script("_fork_server.py")},

@@ -59,6 +59,8 @@ struct PythonHost {
   // Once stop is requested, whoever waits for a worker gets Error(runtime) within a tenth of a second: the end of a job
   // does not wait for a sample that hangs.
   std::stop_token stop = {};
+  // No other machine makes samples of the data set that the program gives: what is missing here is missing.
+  bool only_here = false;
 };
 
 class PythonWorkers {

@@ -194,7 +194,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         warnings.warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
                       "which takes longer", RuntimeWarning, stacklevel=6)
     room = _own_samples.room_for(list(sizes.values()), layout, large_parts=not elsewhere) if any(sizes.values()) else 0
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room), only_here=not elsewhere)
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room))
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}

@@ -112,7 +112,6 @@ class Here:
 class _Serving(Worker):
     def __init__(self, connection: socket.socket, here: Here) -> None:
         super().__init__(connection, 0)
-        self.only_here = True
         self._here = here
         self._hung_up = select.poll()
         self._hung_up.register(connection, select.POLLRDHUP)

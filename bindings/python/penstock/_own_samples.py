@@ -271,9 +271,8 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0, only_here: bool = False) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0) -> None:
         self.dataset = dataset
-        self.only_here = only_here
         self.layout = layout
         self.large = LargeParts(room) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset

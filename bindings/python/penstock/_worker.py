@@ -366,6 +366,7 @@ class Worker:
 
     def hello(self, body):
         config = json.loads(bytes(body))
+        self.only_here = config["only_here"]
         import_from(config)
         name = ""
         if config["pickle"]:
@@ -378,8 +379,6 @@ class Worker:
             made = resolve(config["python"])
             self.dataset = made(**config["args"]) if callable(made) else made
             name = config["python"]
-        if hasattr(self.dataset, "start_worker"):
-            self.only_here = self.only_here or self.dataset.only_here
         self.functions = [resolve(function) for function in config["functions"]]
         for given, function in zip(config["functions"], self.functions):
             if not callable(function):
