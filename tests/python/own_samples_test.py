@@ -332,6 +332,13 @@ def test_an_exit_is_an_exit():
         error = first_error(Raising(raised), num_workers=1)
         assert type(error) is penstock.DatasetError and isinstance(error, RuntimeError) and time.monotonic() - begun < 10
         assert "Raising[5]' (index 5)" in str(error) and f"{type(raised).__name__}: {raised}" in str(error)
+    # Another sample may stand in for a bad one, and none for an exit, which comes with its batch.
+    for raised in (SystemExit(3), KeyboardInterrupt("now")):
+        with penstock.DataLoader(Raising(raised), 4, on_error="substitute", bad_samples__max_count=5) as loader:
+            steps = iter(loader)
+            assert next(steps).tolist() == [0, 1, 2, 3]
+            assert raises(BaseException, lambda: next(steps)) is raised
+            assert next(steps).tolist() == [8, 9, 10, 11]
     # It would end the program's loop as if there were no more batches.
     assert type(first_error(Raising(StopIteration()))) is penstock.DatasetError
 

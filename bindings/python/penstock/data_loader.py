@@ -743,8 +743,11 @@ class _Iteration:
             if here is None:
                 raise
             problem = here.problem_of(error)
+        if here is not None and here.exits and problem is None:
+            problem = here.exit_of(json.loads(loader._native.report_json())["ranks"][0]["client"][loader.split], self._epoch)
         if problem is not None:
             try:
+                native = None
                 raise problem  # not in the handler: an exit has nothing to do with `error`
             finally:
                 del problem  # which has this frame
