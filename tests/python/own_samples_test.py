@@ -3,6 +3,7 @@ them, in worker processes and in this process; and collate_fn."""
 
 import collections
 import contextlib
+import dataclasses
 import enum
 import gc
 import io
@@ -210,6 +211,26 @@ def test_without_workers_it_runs_in_this_process():
             assert numbers.tolist() == list(range(shift, shift + 12)) and set(pids.tolist()) == {os.getpid()}
         assert dataset.made >= 24
     raises(TypeError, lambda: penstock.DataLoader(Here(), 4, num_workers=2), "Here", "cannot be pickled", "lock")
+
+
+def test_without_workers_classes_may_be_defined_inside_functions():
+    @dataclasses.dataclass
+    class Boxes:
+        count: int
+
+    class Local:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return Boxes(index), Boxes
+
+    with penstock.DataLoader(Local(), 3, collate_fn=list) as loader:
+        for _ in range(2):
+            samples = sum(map(list, loader), [])
+            assert [boxes for boxes, _ in samples] == [Boxes(index) for index in range(6)]
+            assert all(kind is Boxes for _, kind in samples)
+    raises(TypeError, lambda: penstock.DataLoader(Local(), 3, collate_fn=list, num_workers=1), "Local", "num_workers=0")
 
 
 class Raising(torch.utils.data.Dataset):

@@ -189,7 +189,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     with _here.generators_kept():
         _worker.seed_generators(0)  # sizes that are drawn are the same in every run
         among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
-        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates)
+        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
     if problem:
         warnings.warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
                       "which takes longer", RuntimeWarning, stacklevel=6)
