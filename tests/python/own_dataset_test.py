@@ -160,8 +160,8 @@ def test_a_transform_of_ones_own():
 def test_an_error_of_a_transform_is_of_its_own_class_as_well():
     steps = [T.CenterCrop(48), T.Python(own_functions.refuse)]
     with load(penstock.ImageFolder(TRAIN), transform=steps) as loader:
-        assert isinstance(raises(own_functions.Overexposed, lambda: next(iter(loader)), "own_functions:refuse", "too bright", ", in refuse"),
-                          penstock.DatasetError)
+        assert isinstance(raises(own_functions.Overexposed, lambda: next(iter(loader)), "own_functions:refuse", "too bright", ", in refuse",
+                                 'mend the function for such pictures, or say on_error="substitute"'), penstock.DatasetError)
     job = {"splits": {"val": {"dataset": {"folder": TRAIN}, "pipeline": [{"CenterCrop": {"size": 48}}, {"Python": {
         "function": "own_functions:refuse"}}]}}, "python": {"interpreter": sys.executable}}
     os.environ["PYTHONPATH"] = os.path.dirname(own_functions.__file__) + ":" + os.environ["PYTHONPATH"]
