@@ -407,7 +407,7 @@ def members_of(one):
     found = []
     for name, member in vars(one).items():
         doc = inspect.getdoc(member)
-        if name.startswith("_") or not doc or not (inspect.isfunction(member) or isinstance(member, property)):
+        if (name.startswith("_") and name != "__call__") or not doc or not (inspect.isfunction(member) or isinstance(member, property)):
             continue
         title = f"{name}: {' '.join(doc.split())}" if isinstance(member, property) else None
         found.append((name, member, doc) if title is None else (name, None, doc))

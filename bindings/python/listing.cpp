@@ -26,6 +26,7 @@ nb::object file_name(const std::string& text) {
 
 struct Listing {
   std::unique_ptr<Source> source;
+  std::string folder;  // of class folders, which keys are relative to; empty: of others
 
   nb::list keys() const {
     nb::list keys;
@@ -69,11 +70,13 @@ void register_listing(nb::module_& module) {
             const Unlocked unlocked;
             const Job read = is_text ? load_job_text(job, "<job>", overrides) : load_job(job, overrides);
             const ResolvedSplit resolved = resolve_split(read, split);
-            new (self) Listing{make_source(resolved.split.dataset, resolved.limits)};
+            const std::string& folder = resolved.split.dataset.folder;
+            new (self) Listing{make_source(resolved.split.dataset, resolved.limits), folder};
           },
           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("split"), nb::arg("overrides"))
       .def_prop_ro("size", [](const Listing& self) { return self.source->size(); })
       .def_prop_ro("class_names", [](const Listing& self) { return self.source->class_names(); })
+      .def_prop_ro("folder", [](const Listing& self) { return file_name(self.folder); })
       .def("keys", &Listing::keys)
       .def("labels", &Listing::labels)
       .def("sample", &Listing::sample, nb::arg("index"),

@@ -3,9 +3,12 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdlib>
+#include <string>
+#include <utility>
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
+#include "runtime/datasets/python_workers.h"
 
 namespace nb = nanobind;
 
@@ -40,6 +43,10 @@ NB_MODULE(_penstock, module) {
   const char* wanted = std::getenv("PENSTOCK_LEAK_WARNINGS");
   nb::set_leak_warnings(wanted != nullptr && wanted[0] == '1');
   nb::register_exception_translator(&translate);
+  // Workers of a job file have what this program has. Empty or None where Python is part of another program.
+  if (const nb::object own = nb::module_::import_("sys").attr("executable"); nb::isinstance<nb::str>(own)) {
+    if (auto path = nb::cast<std::string>(own); !path.empty()) penstock::set_usual_interpreter(std::move(path));
+  }
   penstock::python::register_batch(module);
   penstock::python::register_finishing(module);
   penstock::python::register_joined(module);  // before what takes one

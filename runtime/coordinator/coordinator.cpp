@@ -49,7 +49,8 @@ class Coordinator::Impl {
         }),
         splits_(
             {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts},
-            send_, [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }, background_),
+            [this](PeerId peer, const ControlMessage& message) { answer(peer, message); },
+            [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }, background_),
         agreement_(options.receivers.size()) {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
@@ -369,6 +370,15 @@ class Coordinator::Impl {
       if (found > 0) return;
     }
     splits_.close({receiver, m.split});
+  }
+
+  // Of the splits. A program whose split no loader is left for ends, and it is the loss that ends the job. Where programs
+  // come and go, tick() sees to that.
+  void answer(PeerId peer, const ControlMessage& message) {
+    const auto* refused = std::get_if<SplitRefused>(&message);
+    const bool lost = refused != nullptr && refused->error_kind == static_cast<int32_t>(ErrorKind::peer_lost);
+    if (lost && !options_.serving) all_lost_ = refused->error;
+    send_(peer, message);
   }
 
   void opened_split(PeerId receiver, const OpenSplit& m, SplitAsked asked) {

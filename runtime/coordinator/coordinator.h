@@ -68,8 +68,8 @@ class Coordinator {
   std::vector<PeerId> living_loaders() const;
   // Did all that loaders made arrive where it was sent? Otherwise MPI may not be able to end in good order.
   bool all_reach_each_other() const;
-  // Why lease streams failed for want of any loader, or would, where it is serving; empty: there are loaders, or nobody
-  // wants any.
+  // Why splits were refused or lease streams failed for want of any loader, or would, where it is serving; empty: there
+  // are loaders, or nobody wants any.
   std::string all_lost() const;
   struct Figures {
     int64_t granted = 0;

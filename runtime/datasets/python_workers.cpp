@@ -34,6 +34,11 @@ ServePythonHere& serve_python_here() {
   return serve;
 }
 
+std::string& usual_interpreter() {
+  static std::string interpreter = "python3";
+  return interpreter;
+}
+
 std::string working_folder() {
   std::error_code problem;
   return std::filesystem::current_path(problem).string();  // empty where it was removed
@@ -59,6 +64,7 @@ class PythonWorkers::Impl {
     const auto pickle = said.at("pickle").get<std::string>();
     if (pickle.starts_with(DatasetSpec::kHere)) here_ = pickle.substr(DatasetSpec::kHere.size());
     said["workers"] = spec_.workers;
+    said["only_here"] = host.only_here && !pickle.empty();
     config_ = json_text_replacing(said);
     if (here_.empty()) {
       fork_server_ = PythonForkServer::shared({{argv_.front(), python_script("_fork_server.py")},
@@ -328,6 +334,10 @@ class PythonWorkers::Impl {
   std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
+void set_usual_interpreter(std::string interpreter) {
+  usual_interpreter() = std::move(interpreter);
+}
+
 void set_python_here(ServePythonHere serve) {
   serve_python_here() = std::move(serve);
 }
@@ -360,8 +370,8 @@ std::vector<std::byte> python_request(const DrawKey& key) {
 
 std::string python_interpreter(const PythonSpec& spec) {
   if (!spec.interpreter.empty()) return spec.interpreter;
-  const std::string named = switches().python;
-  return named.empty() ? "python3" : named;
+  if (const std::string named = switches().python; !named.empty()) return named;
+  return usual_interpreter();
 }
 
 std::string python_worker_script() {

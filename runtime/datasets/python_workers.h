@@ -47,6 +47,10 @@ namespace penstock {
 using ServePythonHere = std::function<bool(const std::string& name, UniqueFd socket)>;
 void set_python_here(ServePythonHere serve);
 
+// The interpreter that workers run where neither the job nor PENSTOCK_PYTHON names one; without it python3 from PATH. Set
+// once, by the bindings: the program's own.
+void set_usual_interpreter(std::string interpreter);
+
 // How workers are run, and by whom.
 struct PythonHost {
   PythonSpec spec;
@@ -55,6 +59,8 @@ struct PythonHost {
   // Once stop is requested, whoever waits for a worker gets Error(runtime) within a tenth of a second: the end of a job
   // does not wait for a sample that hangs.
   std::stop_token stop = {};
+  // No other machine makes samples of the data set that the program gives: what is missing here is missing.
+  bool only_here = false;
 };
 
 class PythonWorkers {

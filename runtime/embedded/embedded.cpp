@@ -49,6 +49,7 @@ class EmbeddedWorld::Impl {
 
     LoaderOptions loader = loader_options(job);
     loader.cpus = options.cpus;
+    loader.only_here = true;
     // torchrun's processes share a node: each begins with another GPU.
     loader.gpus.loader_number = program_place(current_environment()).local_rank.value_or(0);
     loader_ = std::make_unique<Loader>(loader, inproc_.endpoint(1));

@@ -237,7 +237,7 @@ struct MpiSpec {
 
 // Worker processes for datasets and transforms written in Python.
 struct PythonSpec {
-  std::string interpreter;       // empty: PENSTOCK_PYTHON, else python3 from PATH
+  std::string interpreter;       // empty: PENSTOCK_PYTHON, else the program's own, else python3 from PATH
   int workers = 0;               // per loader rank and split; 0: one for every thread
   double timeout_s = 20;         // longest time for one sample
   double start_timeout_s = 120;  // longest time for a worker to import its modules and make the dataset

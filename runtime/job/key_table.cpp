@@ -140,7 +140,8 @@ std::vector<Section<Job>> make_job_sections() {
 
   keys.section("python", "Worker processes, for datasets and transforms written in Python.");
   keys.machinery(PENSTOCK_MEMBER(python.interpreter), text(),
-      "Python to run workers with; empty: the environment's PENSTOCK_PYTHON, else python3 from PATH.");
+      "Python to run workers with; empty: the environment's PENSTOCK_PYTHON, else the one that runs the program where it "
+      "loads for itself, else python3 from PATH.");
   keys.machinery(PENSTOCK_MEMBER(python.workers), integer(0, 1024),
       "Workers per loader rank and split; 0: one for every thread.");
   keys.machinery(PENSTOCK_MEMBER(python.timeout_s), number(0.001, 1e6),

@@ -78,6 +78,7 @@ struct LoaderOptions {
   bool gpu_links = false;       // what GPUs export is linked to trainers' GPUs that no descriptor gets to
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
+  bool only_here = false;       // it is the program's own: see PythonHost
   SourceBudget sources;         // of each split's dataset
   ReadAheadOptions read_ahead;  // of all splits; memory beyond the chunk buffers counts within memory_bytes
   // The budget of all splits for what is learned of their JPEG files (decode/jpeg/learned_index.h), within half of what

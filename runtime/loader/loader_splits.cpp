@@ -211,11 +211,12 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
     std::shared_ptr<const SplitContext> context;  // reads through `files`: goes first
   };
   const auto opened = std::make_shared<Opened>(files);
-  opened->context = options_.seams.open_split
-                        ? options_.seams.open_split(split_from_json(m.json))
-                        : SplitContext::open(split_from_json(m.json), opened->files,
-                                             {options_.python, options_.on_notice, python_stop_.get_token()},
-                                             options_.sources, learned_, large_);
+  opened->context =
+      options_.seams.open_split
+          ? options_.seams.open_split(split_from_json(m.json))
+          : SplitContext::open(split_from_json(m.json), opened->files,
+                               {options_.python, options_.on_notice, python_stop_.get_token(), options_.only_here},
+                               options_.sources, learned_, large_);
   fresh.stamps = opened->files.finish();
   fresh.context = {opened, opened->context.get()};
   const Source& source = fresh.context->source();

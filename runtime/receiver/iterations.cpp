@@ -6,8 +6,24 @@
 #include "runtime/coordinator/epoch_plan.h"
 #include "runtime/receiver/batch_buffer_dump.h"
 #include "runtime/receiver/chunk_intake.h"
+#include "runtime/transforms/transforms.h"
 
 namespace penstock {
+namespace {
+
+// What the message speaks of: a function of the pipeline (it begins with its name), the program's data set, or files.
+std::string mend(const SplitSpec& split, const std::string& problem) {
+  for (const auto* list : {&split.pipeline, &split.gpu_pipeline}) {
+    for (const TransformSpec& step : *list) {
+      if (step.name != "Python") continue;
+      const std::string function = "'" + text_param(step.params, "function") + "'";
+      if (problem.find(": " + function + ": ") != std::string::npos) return "mend the function for such pictures";
+    }
+  }
+  return split.dataset.is_python() ? "mend the program's data set for such samples" : "repair or remove the files";
+}
+
+}  // namespace
 
 void Iterations::begin(int connection, const ClientIterate& message) {
   const ReceiverSplit* split = splits_.find_opened(message.split_id);
@@ -312,15 +328,15 @@ std::optional<ClientFailed> Iterations::trouble_with(Iteration& iteration, const
                                                      const BatchBuffer& batch_buffer) const {
   std::string problem = batch_buffer.problem;
   std::string remedy = batch_buffer.remedy;
-  const bool by_program = split.resolved.split.dataset.is_python();
-  const std::string mend = by_program ? "mend the program's data set for such samples" : "repair or remove the files";
+  const SplitSpec& spec = split.resolved.split;
   if (problem.empty()) {
     problem = over_budget(iteration, split, batch_buffer);
     if (problem.empty()) return std::nullopt;
-    remedy = mend + ", or raise bad_samples.max_fraction or bad_samples.max_count";
+    remedy = mend(spec, problem) + ", or raise bad_samples.max_fraction or bad_samples.max_count";
   } else if (remedy.empty()) {
-    remedy = split.resolved.on_error == OnError::substitute ? mend + ": nothing usable was found to stand in"
-                                                            : mend + ", or set on_error: substitute";
+    remedy =
+        mend(spec, problem) + (split.resolved.on_error == OnError::substitute ? ": nothing usable was found to stand in"
+                                                                              : ", or set on_error: substitute");
   }
   return ClientFailed{static_cast<int32_t>(ErrorKind::dataset), problem, remedy, iteration.id};
 }

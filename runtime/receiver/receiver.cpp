@@ -227,6 +227,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LeaseStreamFailed& m) { iterations_.failed(m); },
                    [&](const ReceiverDone& m) {
                      if (coordinator_ && !coordinator_->all_reach_each_other()) end_.some_apart();
+                     if (!m.good) end_where_all_lost();  // the program has ended by that, sooner than the next tick
                      end_.program_done(peer, m, coordinator_ ? coordinator_->living_loaders() : std::vector<PeerId>{},
                                        clock_.now());
                    },
@@ -301,6 +302,13 @@ class Receiver::Impl final : private ReceiverMessenger {
     end_.fail("lost " + coordinator_->figures().lost.back() +
                   "\n  help: balancer.on_loader_loss is fail; with continue the other loaders make what it had",
               static_cast<int32_t>(ErrorKind::peer_lost));
+  }
+
+  // The programs have been told: by the error of their next(), or where they opened a split.
+  void end_where_all_lost() {
+    if (!coordinator_ || !end_.decides() || end_.leaving()) return;
+    const std::string why = coordinator_->all_lost();
+    if (!why.empty()) end_.fail(why, static_cast<int32_t>(ErrorKind::peer_lost));
   }
 
   bool is_receiver(PeerId peer) const {
@@ -442,12 +450,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     if (now - last_tick_ >= kTick) {
       last_tick_ = now;
       if (coordinator_) coordinator_->tick();
-      if (coordinator_ && end_.decides() && !end_.leaving()) {
-        // The programs have been told: by the error of their next().
-        if (const std::string why = coordinator_->all_lost(); !why.empty()) {
-          end_.fail(why, static_cast<int32_t>(ErrorKind::peer_lost));
-        }
-      }
+      end_where_all_lost();
       end_.tick(now);
       if (coordinator_ && options_.idle_ns > 0 && !end_.serving_ending()) {
         const auto since = coordinator_->idle_since();

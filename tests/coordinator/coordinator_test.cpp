@@ -882,6 +882,7 @@ TEST_CASE("where a loader was lost before the split was open, that is why nobody
     const auto refused = world.take<SplitRefused>(0);
     REQUIRE(refused.size() == 1);
     CHECK(refused[0].error == "no loader is left that could read split 'train'");
+    CHECK(world.coordinator.all_lost() == refused[0].error);  // which the job ends by
   }
 }
 

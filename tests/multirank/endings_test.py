@@ -366,6 +366,14 @@ def test_all_loaders_lost():
             assert running.end() == 5, running.log()
             assert waits <= time.monotonic() - begun < waits + GRACE_S + 3, (time.monotonic() - begun, running.log())
             assert "no loader is left" in running.text("stderr"), running.log()
+    with leaving_nothing() as env:  # before the program has opened its split
+        opens_late = ["sh", "-c", f"echo first batch $RANK; sleep 2; exec {PATTERNS} all {job} {work.name}/never.json"]
+        running = Running(env, program=opens_late)
+        ranks = running.ranks()
+        for rank in (2, 3):
+            os.kill(ranks[rank], signal.SIGKILL)
+        assert running.end() == 5, running.log()
+        assert "no loader is left that could read split" in running.text("stderr"), running.log()
 
 
 def test_kill_9_of_a_trainers_rank():

@@ -135,6 +135,7 @@ def test_a_jobs_data_set():
             data = train.dataset
             assert data is train.dataset and len(data) == train.dataset_size == len(folder())
             assert data.classes == train.classes == folder().classes and data.targets == folder().targets
+            assert data.samples == [(os.path.abspath(path), label) for path, label in folder().samples]
             assert numpy.array_equal(numpy.asarray(data[2][0]), numpy.asarray(folder()[2][0]))
 
 

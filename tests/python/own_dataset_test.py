@@ -160,8 +160,8 @@ def test_a_transform_of_ones_own():
 def test_an_error_of_a_transform_is_of_its_own_class_as_well():
     steps = [T.CenterCrop(48), T.Python(own_functions.refuse)]
     with load(penstock.ImageFolder(TRAIN), transform=steps) as loader:
-        assert isinstance(raises(own_functions.Overexposed, lambda: next(iter(loader)), "own_functions:refuse", "too bright", ", in refuse"),
-                          penstock.DatasetError)
+        assert isinstance(raises(own_functions.Overexposed, lambda: next(iter(loader)), "own_functions:refuse", "too bright", ", in refuse",
+                                 'mend the function for such pictures, or say on_error="substitute"'), penstock.DatasetError)
     job = {"splits": {"val": {"dataset": {"folder": TRAIN}, "pipeline": [{"CenterCrop": {"size": 48}}, {"Python": {
         "function": "own_functions:refuse"}}]}}, "python": {"interpreter": sys.executable}}
     os.environ["PYTHONPATH"] = os.path.dirname(own_functions.__file__) + ":" + os.environ["PYTHONPATH"]
@@ -175,15 +175,62 @@ def test_an_error_of_a_transform_is_of_its_own_class_as_well():
 def test_a_file_that_is_missing_fails_at_once():
     photos = Photos(TRAIN)
     photos.samples[20] = "/nowhere/at/all.jpg", 0
-    begun = time.monotonic()
-    with load(photos, transform=STEPS, num_workers=0) as own:
-        raises(FileNotFoundError, lambda: list(own), "Photos[20]", "/nowhere/at/all.jpg")
-    assert time.monotonic() - begun < 15
+    for workers in (0, 1):
+        begun = time.monotonic()
+        with load(photos, transform=STEPS, num_workers=workers) as own:
+            raises(FileNotFoundError, lambda: list(own), "Photos[20]", "/nowhere/at/all.jpg")
+        assert time.monotonic() - begun < 15, workers
     # Where another sample may stand in its place, it does, and a list of such samples has a line for it.
     with load(photos, transform=STEPS, on_error="substitute", bad_samples__max_count=5, num_workers=0) as own:
         assert sum(int(batch.substituted.sum()) for batch in own) == 1
         (bad,) = own.stats()["splits"]["train"]["bad_samples"]
         assert "FileNotFoundError" in bad["reason"] and "\n" not in bad["reason"]
+
+
+def test_workers_of_a_job_file_run_the_programs_interpreter():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "bin"))
+        other = os.path.join(folder, "bin", "python3")
+        with open(other, "w") as file:
+            file.write("#!/bin/sh\necho another Python >&2\nexit 9\n")
+        os.chmod(other, 0o755)
+        job = {"splits": {"train": {"dataset": {"python": "own_functions:Slow", "path": os.path.dirname(own_functions.__file__)},
+                                    "batch_size": 4, "pipeline": [{"CenterCrop": {"size": 8}}]}}}
+        path = os.path.join(folder, "job.yaml")
+        with open(path, "w") as file:
+            json.dump(job, file)
+        before = os.environ["PATH"]
+        os.environ["PATH"] = os.path.join(folder, "bin") + ":" + before
+        try:
+            with penstock.DataLoader(path, output="numpy") as loader:
+                assert sorted(next(iter(loader))[1]) != []
+            raises(penstock.RunError, lambda: penstock.DataLoader(path, python__interpreter=other), "another Python")
+            os.environ["PENSTOCK_PYTHON"] = other
+            raises(penstock.RunError, lambda: penstock.DataLoader(path), "another Python")
+        finally:
+            os.environ["PATH"] = before
+            os.environ.pop("PENSTOCK_PYTHON", None)
+
+
+class Batched(Arrays):
+    """As torch's data sets may be that read a whole batch at once."""
+
+    def __getitem__(self, index):
+        raise NotImplementedError
+
+    def __getitems__(self, indices):
+        return [(np.full((40, 50, 3), index, np.uint8), index) for index in indices]
+
+
+class OnlyBatched:
+    __len__, __getitems__ = Batched.__len__, Batched.__getitems__
+
+
+def test_getitems_gives_the_pictures_where_there_is_one():
+    for dataset, workers in ((Batched(), 1), (Batched(), 0), (OnlyBatched(), 0), *([(OnlyBatched(), 1)] if FULL else [])):
+        with load(dataset, transform=[T.CenterCrop(8)], num_workers=workers, output="numpy") as own:
+            given = [(int(image[0, 0, 0]), int(label)) for images, labels in own for image, label in zip(images, labels)]
+        assert sorted(given) == [(index, index) for index in range(20)], (dataset, workers)
 
 
 def test_functions_in_both_of_two_lists():

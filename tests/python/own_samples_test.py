@@ -3,6 +3,7 @@ them, in worker processes and in this process; and collate_fn."""
 
 import collections
 import contextlib
+import dataclasses
 import enum
 import gc
 import io
@@ -212,6 +213,26 @@ def test_without_workers_it_runs_in_this_process():
     raises(TypeError, lambda: penstock.DataLoader(Here(), 4, num_workers=2), "Here", "cannot be pickled", "lock")
 
 
+def test_without_workers_classes_may_be_defined_inside_functions():
+    @dataclasses.dataclass
+    class Boxes:
+        count: int
+
+    class Local:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return Boxes(index), Boxes
+
+    with penstock.DataLoader(Local(), 3, collate_fn=list) as loader:
+        for _ in range(2):
+            samples = sum(map(list, loader), [])
+            assert [boxes for boxes, _ in samples] == [Boxes(index) for index in range(6)]
+            assert all(kind is Boxes for _, kind in samples)
+    raises(TypeError, lambda: penstock.DataLoader(Local(), 3, collate_fn=list, num_workers=1), "Local", "num_workers=0")
+
+
 class Raising(torch.utils.data.Dataset):
     """Of 12 samples one raises what it is told to, `times` times."""
 
@@ -332,6 +353,13 @@ def test_an_exit_is_an_exit():
         error = first_error(Raising(raised), num_workers=1)
         assert type(error) is penstock.DatasetError and isinstance(error, RuntimeError) and time.monotonic() - begun < 10
         assert "Raising[5]' (index 5)" in str(error) and f"{type(raised).__name__}: {raised}" in str(error)
+    # Another sample may stand in for a bad one, and none for an exit, which comes with its batch.
+    for raised in (SystemExit(3), KeyboardInterrupt("now")):
+        with penstock.DataLoader(Raising(raised), 4, on_error="substitute", bad_samples__max_count=5) as loader:
+            steps = iter(loader)
+            assert next(steps).tolist() == [0, 1, 2, 3]
+            assert raises(BaseException, lambda: next(steps)) is raised
+            assert next(steps).tolist() == [8, 9, 10, 11]
     # It would end the program's loop as if there were no more batches.
     assert type(first_error(Raising(StopIteration()))) is penstock.DatasetError
 

@@ -433,6 +433,8 @@ def test_penstocks_and_torchvisions_in_one_list():
     made = translate(mixed)
     assert [*map(lambda spec: [*spec][0], made.steps)] == ["Resize", "CenterCrop", "RandomHorizontalFlip", "ToDtype", "Normalize", "MixUp"]
     assert len(made.notes) == 6 and not made.rest
+    raises(penstock.UsageError, lambda: translate([own_function, T.CenterCrop(32)]), "own_function", "penstock.transforms.Python(function)")
+    assert "penstock.transforms.Python(it)" in translate([T.CenterCrop(32), own_function]).why
 
 
 def test_describe():

@@ -189,12 +189,12 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     with _here.generators_kept():
         _worker.seed_generators(0)  # sizes that are drawn are the same in every run
         among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
-        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates)
+        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
     if problem:
         warnings.warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
                       "which takes longer", RuntimeWarning, stacklevel=6)
     room = _own_samples.room_for(list(sizes.values()), layout, large_parts=not elsewhere) if any(sizes.values()) else 0
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room), only_here=not elsewhere)
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room))
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}

@@ -24,7 +24,7 @@ import socket
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from . import _penstock
 from ._worker import HERE, Refused, Worker, as_reply, imported_generators, why
@@ -47,6 +47,7 @@ class Here:
         self._waiting = 0    # who wait for a batch
         self._busy = 0       # threads in the program's code
         self._raised: Dict[Tuple[str, Optional[int]], BaseException] = {}  # by reason and sample
+        self.exits: Dict[Optional[int], BaseException] = {}  # SystemExit and its like, by sample
         self.name_anew()
 
     def name_anew(self) -> None:
@@ -77,6 +78,8 @@ class Here:
         """That the program's code raised, and that the loader hears of as `reason`."""
         if len(self._raised) < KEPT_ERRORS:
             self._raised[reason, index] = error
+        if not isinstance(error, Exception):
+            self.exits[index] = error
 
     def problem_of(self, error: Error) -> BaseException:
         """`error`, of the loader, as the program has to see it: with what its code raised as the cause, and of its class; but an exit
@@ -89,8 +92,16 @@ class Here:
         raised = self._raised[found[0]]
         return as_raised(error, type(raised).__mro__, raised) if isinstance(raised, Exception) else raised
 
+    def exit_of(self, delivered: Mapping[str, Any], epoch: int) -> Optional[BaseException]:
+        """The exit in whose sample's place another was given to the program, or nothing (`on_error: substitute`). `delivered`: the
+        report of what it was given. Where that names some of the bad samples only, the first exit."""
+        bad = delivered["bad_samples"]
+        given = {one["index"] for one in bad if one["epoch"] == epoch}
+        cut = delivered.get("bad_sample_count", 0) > len(bad)
+        return next((self.exits.pop(index) for index in list(self.exits) if cut or index in given), None)
+
     def forget_errors(self) -> None:
-        self._raised = {}
+        self._raised, self.exits = {}, {}
 
     @contextlib.contextmanager
     def turn(self, gone: Callable[[], bool]) -> Iterator[None]:
@@ -112,7 +123,6 @@ class Here:
 class _Serving(Worker):
     def __init__(self, connection: socket.socket, here: Here) -> None:
         super().__init__(connection, 0)
-        self.only_here = True
         self._here = here
         self._hung_up = select.poll()
         self._hung_up.register(connection, select.POLLRDHUP)

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from ._large_parts import LargeParts, escaped, fetched
 from ._pickled import is_plain, pickled_value
 from ._prefix import Begun
-from ._worker import why
+from ._worker import sample_of, why
 from .errors import DatasetError, as_raised
 
 # Leaves by what they are for the program.
@@ -118,14 +118,16 @@ def _misfit(leaf: _Leaf, value: Any) -> str:
 
 
 class Layout:
-    """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers."""
+    """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers. `stays`: the program has
+    no workers."""
 
-    def __init__(self, tree: Any, leaves: Sequence[_Leaf]) -> None:
+    def __init__(self, tree: Any, leaves: Sequence[_Leaf], stays: bool = False) -> None:
         self.tree = tree
         self.leaves = list(leaves)
+        self.stays = stays
 
     @staticmethod
-    def of(samples: Sequence[Any], small_may_differ: bool = False) -> "Layout":
+    def of(samples: Sequence[Any], small_may_differ: bool = False, stays: bool = False) -> "Layout":
         """Of some samples of a data set; of none, nothing is known. `small_may_differ`: small tensors and arrays
         (boxes, lists of labels) travel by themselves though they have one shape in these: a collate_fn may expect others, too."""
         trees, seen = [], []
@@ -134,7 +136,7 @@ class Layout:
             trees.append(_walk(sample, values))
             seen.append([_leaf_of(value) for value in values])
         if not trees or any(tree != trees[0] for tree in trees):
-            return Layout(None, [_Leaf(_OBJECT)])  # as one object, whatever it is each time
+            return Layout(None, [_Leaf(_OBJECT)], stays)  # as one object, whatever it is each time
         leaves = []
         for forms in zip(*seen):
             kinds = {form.kind for form in forms}
@@ -146,7 +148,7 @@ class Layout:
                 leaves.append(forms[0])
             else:
                 leaves.append(_Leaf(forms[0].kind))
-        return Layout(trees[0], leaves)
+        return Layout(trees[0], leaves, stays)
 
     def name(self, place: int) -> str:
         return f"leaf{place:04d}"
@@ -190,12 +192,12 @@ class Layout:
 
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind == _OBJECT:
-            return pickled_value(value)
+            return pickled_value(value, self.stays)
         problem = _misfit(leaf, value)
         if problem:
             raise RuntimeError(problem)
         if leaf.kind in (_TENSOR, _ARRAY):
-            return value if leaf.dtype else pickled_value(value)
+            return value if leaf.dtype else pickled_value(value, self.stays)
         if leaf.kind in _NUMBERS:
             import numpy
             return getattr(numpy, leaf.dtype)(value)
@@ -253,18 +255,6 @@ def _pixel() -> Any:
     return numpy.zeros((1, 1, 3), numpy.uint8)
 
 
-def sample_of(dataset: Any, index: int) -> Any:
-    """As torch's DataLoader gets it: by __getitems__, which some data sets have for whole batches. Here it is asked for one sample at a
-    time, as each is made by whoever is free."""
-    several = getattr(dataset, "__getitems__", None)
-    if not several:
-        return dataset[index]
-    samples = several([index])
-    if len(samples) != 1:
-        raise ValueError(f"__getitems__([{index}]) gave {len(samples)} samples")
-    return samples[0]
-
-
 class Transformed:
     """A data set of (picture, label, …) with a transform that penstock cannot translate."""
 
@@ -283,9 +273,8 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0, only_here: bool = False) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0) -> None:
         self.dataset = dataset
-        self.only_here = only_here
         self.layout = layout
         self.large = LargeParts(room) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
@@ -328,32 +317,32 @@ class Seen(NamedTuple):
     problem: str = ""  # why none could be made: nothing is known of them, and each travels as one object
 
 
-def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False) -> Seen:
+def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False, stays: bool = False) -> Seen:
     """Of samples that are made here, once: the first two, the middle and the last of `among`, which the order may ask for, in
     ascending order. Where leaves travel as bytes, or none of these can be made, some more are: always the same ones, as what follows
     from the length is compared where a run is resumed. One that cannot be made is passed over: its error is for whoever asks for it,
     as from torch."""
     count, problems = len(among), []
     if count == 0:
-        return _seen({}, small_may_differ)
+        return _seen({}, small_may_differ, stays)
     first = sorted({0, min(1, count - 1), count // 2, count - 1})
     samples = _made(dataset, [among[place] for place in first], problems)
-    seen = _seen(samples, small_may_differ)
+    seen = _seen(samples, small_may_differ, stays)
     if samples and not any(seen.sizes.values()):
         return seen
     for place in sorted({number * count // _MORE for number in range(1, _MORE)} - set(first)):
         for index, sample in _made(dataset, [among[place]], problems).items():
             if not samples or not seen.layout.fits(sample):
                 samples[index] = sample
-                anew = _seen(samples, small_may_differ)
+                anew = _seen(samples, small_may_differ, stays)
                 seen = anew._replace(sizes={**seen.sizes, **anew.sizes})
             else:
                 seen.sizes[index] = _size_of(seen.layout, index, sample)
     return seen if samples else seen._replace(problem=problems[0])
 
 
-def _seen(samples: Mapping[int, Any], small_may_differ: bool) -> Seen:
-    layout = Layout.of(list(samples.values()), small_may_differ)
+def _seen(samples: Mapping[int, Any], small_may_differ: bool, stays: bool) -> Seen:
+    layout = Layout.of(list(samples.values()), small_may_differ, stays)
     return Seen(layout, {index: _size_of(layout, index, sample) for index, sample in samples.items()})
 
 

@@ -53,8 +53,8 @@ def dataset_spec(obj, kept=None, title=None):
     Raises UnpicklableDataset (a TypeError) where it cannot be pickled, does not survive it, or is too large; TypeError
     where it is no dataset.
     """
-    for method in ("__len__", "__getitem__"):
-        if not hasattr(obj, method):
+    for method, *others in (["__len__"], ["__getitem__", "__getitems__"]):
+        if not any(hasattr(obj, one) for one in (method, *others)):
             raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
     data, named = _dumps(obj)
     size = len(data)
@@ -144,8 +144,21 @@ def of_main(name):
     return operator.attrgetter(name)(sys.modules["__main__"])
 
 
+_nameless = {}  # classes of this process that were defined inside functions, and their numbers
+
+
+def nameless(number):
+    return list(_nameless)[number]
+
+
 class _Parts(pickle.Pickler):
+    def __init__(self, file, stays):
+        super().__init__(file, protocol=5)
+        self._stays = stays
+
     def reducer_override(self, one):
+        if self._stays and isinstance(one, type) and "<locals>" in one.__qualname__:
+            return nameless, (_nameless.setdefault(one, len(_nameless)),)
         # A worker's __main__ is another, and does not have what came to it by value.
         of_program = isinstance(one, (type, types.FunctionType)) and one.__module__ in ("__main__", "__mp_main__")
         if of_program and "<locals>" not in one.__qualname__:
@@ -153,14 +166,15 @@ class _Parts(pickle.Pickler):
         return _reduced(one)
 
 
-def pickled_value(value):
-    """A part of a sample, on its way from a worker to the program. Plain tensors go as arrays, which pickles are fastest with."""
+def pickled_value(value, stays=False):
+    """A part of a sample, on its way from a worker to the program; `stays`: within this process. Plain tensors go as arrays, which
+    pickles are fastest with."""
     if is_plain(value) and str(value.dtype) != "torch.bfloat16":
         value = value.numpy()
     if type(value).__module__ == "numpy" and not getattr(getattr(value, "dtype", None), "hasobject", True):
         return pickle.dumps(value, protocol=5)
     file = io.BytesIO()
-    _Parts(file, protocol=5).dump(value)
+    _Parts(file, stays).dump(value)
     return file.getvalue()
 
 
@@ -180,7 +194,7 @@ def _dumps(obj):
             f"{type(obj).__name__} cannot be pickled for the worker processes{culprit}: {type(error).__name__}: {error}. "
             "Open files, connections and locks in the first __getitem__ instead of __init__; "
             + ("" if cloudpickle else "lambdas and local classes need cloudpickle (pip install cloudpickle); ")
-            + "or name a factory (dataset={'python': 'module:function'})") from error
+            + "name a factory (dataset={'python': 'module:function'}); or say num_workers=0, for which nothing is pickled") from error
 
 
 def _by_value(obj, cloudpickle):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
+import types
 from typing import Any, Iterator, Optional
 
 from . import _image_processors, _job, _penstock, _timm_transforms, _torch_geometry, _torch_pixels  # noqa: F401  (they fill STEPS)
@@ -143,7 +144,9 @@ def _foreign(step: Any) -> str:
         return f"penstock has no counterparts of {root}'s transforms"
     if root in ("torchvision", "timm", "transformers", "torch") and home_of(step)[1]:
         return f"penstock has no counterpart of {root}'s {type(step).__name__}"
-    return f"it is Python code of {'the program' if module in ('__main__', '__mp_main__', 'builtins') else module}"
+    hint = "; a module's function that keeps the size of uint8 arrays stays among the loaders' steps as penstock.transforms.Python(it)" \
+        if isinstance(step, types.FunctionType) else ""
+    return f"it is Python code of {'the program' if module in ('__main__', '__mp_main__', 'builtins') else module}{hint}"
 
 
 # ---- groups ----------------------------------------------------------------------------------------------------------

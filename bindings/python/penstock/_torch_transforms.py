@@ -94,7 +94,8 @@ class _Walk:
         own = [one for one in rest if hasattr(one, "to_spec")]
         if own or self.tail:
             raise UsageError(f"{own[0] if own else 'MixUp or CutMix'} of penstock's stands in one pipeline with what cannot be "
-                             f"translated: {why}", "put only torchvision's transforms and functions beside what runs in Python")
+                             f"translated: {why}", "put only torchvision's transforms and functions beside what runs in Python; or give a module's function "
+                             "that keeps the size of uint8 arrays as penstock.transforms.Python(function)")
         notes = [_transform_notes.in_python(note.step) if converts else note for note, converts in self.notes]
         notes += [_transform_notes.in_python(text_of(one), why.partition(": ")[2] if at == number else "")
                   for at, one in enumerate(steps[first:], first)]

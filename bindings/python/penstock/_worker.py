@@ -6,7 +6,8 @@ to it over the socket; nobody else runs it. With num_workers=0 a thread of the p
 standard library alone, and NumPy where arrays appear. The C++ side is runtime/datasets/python_workers.h, which has the
 protocol.
 
-What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
+What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len (or torch's `__getitems__([i])`, which is called
+where there is one), whose items are
   * a dict of fields: `image` (required), `label` (an integer; in all samples or in none), and any other names: numbers, NumPy arrays
     or tensors, of the same dtype and shape in every sample; `str` or `bytes`, of any length up to the job's
     limits.max_field_bytes (64 KiB); or
@@ -197,8 +198,9 @@ def why(error):
 
 def from_own_code(frames):
     """The frames of a traceback from the first one that is not penstock's own; None: all are."""
-    while frames is not None and os.path.dirname(os.path.realpath(frames.tb_frame.f_code.co_filename)) == \
-            os.path.dirname(os.path.realpath(__file__)):
+    package = getattr(sys.modules.get("penstock"), "__file__", None)  # in a build folder this file lies elsewhere
+    own = {os.path.dirname(os.path.realpath(file)) for file in (__file__, package or __file__)}
+    while frames is not None and os.path.dirname(os.path.realpath(frames.tb_frame.f_code.co_filename)) in own:
         frames = frames.tb_next
     return frames
 
@@ -241,6 +243,18 @@ def seed_generators(drawn):
         # torch.manual_seed() would set the CUDA generators, too, of a program whose samples are made in its own process.
         sys.modules["torch"].default_generator.manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
     return generators
+
+
+def sample_of(dataset, index):
+    """As torch's DataLoader gets it: by __getitems__, which some data sets have for whole batches. Here it is asked for one sample at a
+    time, as each is made by whoever is free."""
+    several = getattr(dataset, "__getitems__", None)
+    if not several:
+        return dataset[index]
+    samples = several([index])
+    if len(samples) != 1:
+        raise ValueError(f"__getitems__([{index}]) gave {len(samples)} samples")
+    return samples[0]
 
 
 def as_reply(text):
@@ -352,6 +366,7 @@ class Worker:
 
     def hello(self, body):
         config = json.loads(bytes(body))
+        self.only_here = config["only_here"]
         import_from(config)
         name = ""
         if config["pickle"]:
@@ -364,8 +379,6 @@ class Worker:
             made = resolve(config["python"])
             self.dataset = made(**config["args"]) if callable(made) else made
             name = config["python"]
-        if hasattr(self.dataset, "start_worker"):
-            self.only_here = self.only_here or self.dataset.only_here
         self.functions = [resolve(function) for function in config["functions"]]
         for given, function in zip(config["functions"], self.functions):
             if not callable(function):
@@ -373,8 +386,8 @@ class Worker:
         answer = {"name": name, "size": 0, "classes": [], "fingerprint": "", "fields": [], "labelled": True}
         if self.dataset is None:
             return [json.dumps(answer).encode()]
-        for method in ("__len__", "__getitem__"):
-            if not hasattr(self.dataset, method):
+        for method, *others in (["__len__"], ["__getitem__", "__getitems__"]):
+            if not any(hasattr(self.dataset, one) for one in (method, *others)):
                 raise Refused(f"{name} gives an object of type {type(self.dataset).__name__}, which has no {method}")
         answer["size"] = len(self.dataset)
         classes = getattr(self.dataset, "classes", None)
@@ -424,7 +437,8 @@ class Worker:
         drawn = seed_of(KEY.pack(index, seed, epoch, occurrence))
         while True:
             generators = seed_generators(drawn)
-            made = self.dataset.item(index, seed, epoch, occurrence) if hasattr(self.dataset, "start_worker") else self.dataset[index]
+            made = self.dataset.item(index, seed, epoch, occurrence) if hasattr(self.dataset, "start_worker") else \
+                sample_of(self.dataset, index)
             # One that the dataset imported just now was not seeded: the sample is made once more, as any later worker will.
             if generators == imported_generators():
                 return made

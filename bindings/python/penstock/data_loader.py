@@ -92,7 +92,8 @@ class DataLoader:
         stands for what the job says of them and of `tail`; otherwise as `sampler`.
     num_workers
         Threads that load, for a loader in this process. Where samples are made in Python: worker processes, and 0 (the default)
-        makes them in this process, where a debugger can stop; nothing is pickled then.
+        makes them in this process, where a debugger can stop; the data set is not pickled then. Of a data set of your own with
+        penstock's `transform` the default is a worker process for each thread.
     collate_fn
         Called in this process with a list of the batch's samples, views of its memory: `(image, label, …)` of a job or a data
         set that loaders read, else what the data set returned. What it returns is the batch. The generators of random, NumPy and
@@ -743,8 +744,11 @@ class _Iteration:
             if here is None:
                 raise
             problem = here.problem_of(error)
+        if here is not None and here.exits and problem is None:
+            problem = here.exit_of(json.loads(loader._native.report_json())["ranks"][0]["client"][loader.split], self._epoch)
         if problem is not None:
             try:
+                native = None
                 raise problem  # not in the handler: an exit has nothing to do with `error`
             finally:
                 del problem  # which has this frame

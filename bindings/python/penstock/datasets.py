@@ -304,6 +304,10 @@ class OfJob(_Listed):
     def _job_of_it(self) -> dict:
         return self._job_words
 
+    def _sample_name(self, key: str) -> str:
+        folder = self._listing().folder
+        return os.path.abspath(os.path.join(folder, key)) if folder else key
+
     def __len__(self) -> int:
         return self._size
 

@@ -68,6 +68,7 @@ def make(exit_code: int, message: str, remedy: str) -> Error:
     if exit_code == ConfigError.exit_code:
         from ._job import by_keyword  # which knows these classes
         message = by_keyword(message)
+    remedy = remedy.replace("set on_error: substitute", 'say on_error="substitute"').replace("bad_samples.max_", "bad_samples__max_")
     return typed(_BY_CODE.get(exit_code, RunError)(message, remedy))
 
 

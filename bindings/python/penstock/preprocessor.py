@@ -91,15 +91,14 @@ class Preprocessor:
         An image is a whole image file: bytes, bytearray, memoryview, a uint8 array or tensor of one dimension, or
         a path (text or pathlib).
 
-        index, epoch, occurrence
-            Of the sample in its dataset (one, or one for each image): what a pipeline that draws, draws for. It is
-            refused without; a pipeline that draws nothing does not ask. One with a `Python` transform draws: that gets
-            a generator.
-        errors
-            "raise": DatasetError says what is wrong with the first image that cannot be used. "status": return
-            (tensor, statuses) instead, with None for each good image and the reason for each other, whose place in the
-            tensor is that of a black picture. A path that cannot be read is such an image; alone, or with "raise", it is
-            an OSError.
+        `index`, `epoch` and `occurrence` are those of the sample in its data set (one, or one for each image): what a
+        pipeline that draws, draws for. It is refused without; a pipeline that draws nothing does not ask. One with a
+        `Python` transform draws: that gets a generator.
+
+        errors="raise": DatasetError says what is wrong with the first image that cannot be used. "status": return
+        (tensor, statuses) instead, with None for each good image and the reason for each other, whose place in the
+        tensor is that of a black picture. A path that cannot be read is such an image; alone, or with "raise", it is
+        an OSError.
         """
         if errors not in ("raise", "status"):
             raise UsageError(f"errors={errors!r}", 'say "raise" or "status"')
@@ -159,8 +158,9 @@ class Preprocessor:
         return json.loads(self._native.state())
 
     def check(self, state: Mapping[str, Any]) -> None:
-        """ConfigError, naming what differs, unless this is the pipeline of `state`: what `state_dict()` gave, this
-        class's or that of a DataLoader of the split."""
+        """Returns where this pipeline is that of `state`, and raises a ConfigError that names what differs where it is another:
+        other transforms or parameters, another arithmetic, other decoders. `state` is what `state_dict()` gave, of a Preprocessor or of
+        a DataLoader of this split, and not the whole checkpoint that it is kept in."""
         self._native.check(_job.state_text(state, "check"))
 
     # ---- facts -------------------------------------------------------------------------------------------------------

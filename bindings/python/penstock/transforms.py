@@ -512,7 +512,7 @@ class Python(Transform):
     """A function of the program's own: uint8 [height, width, 3] and a numpy Generator in, an array of that shape out.
 
     `function` is "package.module:name", or the function itself, which the loaders' Python workers must be able to import
-    by its module and name. Change `version` with its code: runs of the two are then told apart.
+    by its module and name: none of `__main__`, and no lambda. Change `version` with its code: runs of the two are then told apart.
     """
 
     def __init__(self, function: Union[str, Callable], version: str = "") -> None:
@@ -520,6 +520,7 @@ class Python(Transform):
             module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<no name>")
             if module in (None, "__main__") or "<" in name:
                 raise UsageError(f"Python({name}): workers cannot import this function",
-                                 "define it by name at the top of a module, and give that")
+                                 "define it by name at the top of a module of its own, neither in another function nor in the "
+                                 "program itself (__main__), and give what the program imports from there")
             function = f"{module}:{name}"
         super().__init__(function=function, version=version)

@@ -340,13 +340,13 @@ class _WrappedIteration:
         owner, place = self._owner, bad[0]
         if not owner._substitutes:
             raise typed(DatasetError(f"unusable sample {begun.indices[place]} in epoch {self._epoch} of the wrapped loader: "
-                                     f"{reasons[place]}", "repair or remove the file, or set on_error: substitute"))
+                                     f"{reasons[place]}", "repair or remove the file, or say on_error=\"substitute\""))
         self._bad += len(bad)
         if self._bad > owner._budget():
             last = bad[-1]
             raise DatasetError(f"more than {owner._budget()} samples of the wrapped loader are unusable in epoch "
                                f"{self._epoch}; the last: {begun.indices[last]}: {reasons[last]}",
-                               "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count")
+                               "repair or remove the files, or raise bad_samples__max_fraction or bad_samples__max_count")
 
     def _substitute(self, begun: _Begun, place: int, reason: str, images: Any, labels: Any) -> int:
         """Puts another sample into the place of an unusable one, as SampleMaker does; returns its index."""
@@ -355,7 +355,7 @@ class _WrappedIteration:
         if begun.rest or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise DatasetError(f"unusable sample {index} in epoch {self._epoch} of the wrapped loader: {reason}; and "
                                "nothing can stand in for it",
-                               "on_error: substitute needs a Dataset with __getitem__ and __len__ whose samples are "
+                               "on_error=\"substitute\" needs a Dataset with __getitem__ and __len__ whose samples are "
                                "(index, encoded bytes, label)")
         occurrence = begun.occurrences[place] if begun.occurrences else 0
         self._unusable.add((index, occurrence))
