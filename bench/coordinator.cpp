@@ -64,9 +64,9 @@ class Fleet {
     const std::string json = split_json();
     for (int l = 0; l < settings_.loaders; ++l) {
       const int buffers = 4 * settings_.threads + settings_.receivers;
-      tell(settings_.receivers + l, LoaderHello{buffers, 2 * settings_.threads, settings_.threads});
+      send(settings_.receivers + l, LoaderHello{buffers, 2 * settings_.threads, settings_.threads});
     }
-    for (int r = 0; r < settings_.receivers; ++r) tell(r, OpenSplit{json, r, settings_.receivers});
+    for (int r = 0; r < settings_.receivers; ++r) send(r, OpenSplit{json, r, settings_.receivers});
     answer();
     while (opened_ < settings_.receivers) go_on();
     spent_ns_ = messages_ = longest_ns_ = 0;
@@ -120,24 +120,24 @@ class Fleet {
       open.fingerprint = fingerprint_;
       open.replica = r;
       open.epoch = epoch_;
-      tell(r, open);
+      send(r, open);
     }
     while (ready_ < settings_.receivers) go_on();
     spent_ns_ = spent, messages_ = messages, longest_ns_ = longest;
     const int64_t before = made_;
     for (int r = 0; r < settings_.receivers; ++r) {
-      for (int64_t step = 0; step < kWindow; ++step) tell(r, BatchBufferFree{lease_stream_of(r), step});
+      for (int64_t step = 0; step < kWindow; ++step) send(r, BatchBufferFree{lease_stream_of(r), step});
     }
     answer();
     if (made_ == before) fail("no chunk was granted");
     if (made_ < settings_.chunks && !steps_.empty()) fail("a batch was not granted whole");
-    for (int r = 0; r < settings_.receivers; ++r) tell(r, CloseLeaseStream{lease_stream_of(r)});
+    for (int r = 0; r < settings_.receivers; ++r) send(r, CloseLeaseStream{lease_stream_of(r)});
     leases_.clear();
     ++epoch_;
   }
 
   // To the coordinator, as it comes off the wire.
-  void tell(PeerId peer, const ControlMessage& message) {
+  void send(PeerId peer, const ControlMessage& message) {
     const Message sent = encode(message);
     const int64_t begun = cpu_ns();
     coordinator_.handle(peer, decode(sent));
@@ -178,7 +178,7 @@ class Fleet {
     for (bool any = true; any;) {
       any = false;
       for (; !prepares_.empty(); prepares_.pop_front(), any = true) prepare(prepares_.front());
-      for (; !sizes_.empty(); sizes_.pop_front(), any = true) say_sizes(sizes_.front());
+      for (; !sizes_.empty(); sizes_.pop_front(), any = true) send_sizes(sizes_.front());
       for (; !leases_.empty() && made_ < settings_.chunks; any = true) {
         const auto [peer, lease] = std::move(leases_.front());
         leases_.pop_front();
@@ -193,13 +193,13 @@ class Fleet {
     m.dataset_size = settings_.samples;
     m.dataset_fingerprint = std::string(32, 'a');
     m.sample_bytes = 224 * 224 * 3;
-    tell(asked.first, m);
+    send(asked.first, m);
   }
-  void say_sizes(const std::pair<PeerId, SizesAsked>& asked) {
+  void send_sizes(const std::pair<PeerId, SizesAsked>& asked) {
     SizesTold m{asked.second.fingerprint, asked.second.first,
                 std::string(static_cast<size_t>(asked.second.samples), 0)};
     for (size_t i = 0; i < m.codes.size(); ++i) m.codes[i] = static_cast<char>(130 + i % 20);
-    tell(asked.first, m);
+    send(asked.first, m);
   }
 
   void make(PeerId peer, const LeaseGranted& lease) {
@@ -216,14 +216,14 @@ class Fleet {
     }
     step.granted += again ? 0 : static_cast<int64_t>(lease.samples.size());
     ++made_;
-    tell(peer, ChunkDone{lease.lease, 4'000'000 + bytes, bytes, 2 * bytes, 0});
-    tell(lease.receiver, ChunkTaken{lease.lease});
-    tell(peer, ChunkBufferFree{lease.receiver});
+    send(peer, ChunkDone{lease.lease, 4'000'000 + bytes, bytes, 2 * bytes, 0});
+    send(lease.receiver, ChunkTaken{lease.lease});
+    send(peer, ChunkBufferFree{lease.receiver});
     if (again || step.granted < kBatch) return;
     steps_.erase({lease.lease.lease_stream, lease.lease.step});
-    tell(lease.receiver, CursorAt{lease.lease.lease_stream, lease.lease.step + 1, false});
+    send(lease.receiver, CursorAt{lease.lease.lease_stream, lease.lease.step + 1, false});
     const int64_t next = lease.lease.step + kWindow;
-    if (next < steps()) tell(lease.receiver, BatchBufferFree{lease.lease.lease_stream, next});
+    if (next < steps()) send(lease.receiver, BatchBufferFree{lease.lease.lease_stream, next});
   }
 
   struct Step {

@@ -160,7 +160,7 @@ bool EndListener::read_lines(Connection& connection, Nanoseconds now) {
 bool EndListener::read_line(Connection& connection, const std::string& line, Nanoseconds now) {
   const nlohmann::json message = parse_json_or_nothing(line);
   if (!message.is_object()) return false;
-  if (connection.rank < 0) return handshake(connection, said, now);
+  if (connection.rank < 0) return handshake(connection, message, now);
   if (message.contains("running")) job_.running(connection.rank, now, message.value("loads", nlohmann::json()) == true);
   if (message.contains("end") && message["end"].is_number_integer()) {
     const bool with_cause = message.contains("why") && message["why"].is_string();

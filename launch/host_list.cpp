@@ -149,4 +149,8 @@ int total_slots(const std::vector<HostSlots>& hosts) {
   return total;
 }
 
+bool is_local(const std::string& host) {
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
 }  // namespace penstock

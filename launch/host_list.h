@@ -33,5 +33,6 @@ std::vector<HostSlots> parse_hostfile(const std::string& text, const std::string
 std::vector<HostSlots> read_hostfile(const std::string& path);  // Error(usage) where it cannot be read
 std::string hosts_text(const std::vector<HostSlots>& hosts);
 int total_slots(const std::vector<HostSlots>& hosts);
+bool is_local(const std::string& host);  // by its name alone: "localhost"
 
 }  // namespace penstock

@@ -17,6 +17,7 @@
 //   --enable-recovery (Open MPI 4) or --with-ft ulfm (5): without, mpirun ends the whole job where one loader dies.
 //   Over several nodes, keepalive for mpirun's own connections: by itself it notices a lost node after five minutes.
 // Nodes that only load, or only train: two parts of one line (MPMD), each with --role.
+// Sources: launch_line.cpp writes the line; run_mpirun.cpp finds mpirun, and runs a job under it.
 // Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
 #pragma once

@@ -211,7 +211,7 @@ SampleTable copy_parquet(const DatasetSpec& dataset, const std::string& index, c
     sources.push_back({relative_to(root, path), facts.bytes, facts.modified_ns, Codec::none, facts.bytes});
   }
   for (const FieldRequest& field : field_requests(dataset)) {
-    request["fields"].push_back({field.name, !field.said ? "" : field.kind == FieldKind::text ? "text" : "bytes"});
+    request["fields"].push_back({field.name, !field.has_kind ? "" : field.kind == FieldKind::text ? "text" : "bytes"});
   }
   Copier copier(python);  // as long as it lives the archive is locked
   const Copied copied = have_it_copied(copier, request);

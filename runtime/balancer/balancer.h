@@ -70,9 +70,10 @@
 //   all lease streams with waiting chunks. Where chunks have groups, waiting ones that nobody with room holds are passed
 //   over, too: as many as batch buffers have.
 // Thread-safety: none; one owner. Ownership: events and actions are values, and it keeps nothing of the caller's.
-// Parts: lease_stream_registry.h knows the chunks, and which is next; loader_registry.h knows the loaders, and which is
-//   next; finish_times.h says when a chunk would arrive, by cost_model.h and link_costs.h; lease_times.h says which leases
-//   are late. event_log.h is the log. lease_rules.h is for the owner, who chooses depths and sizes by it.
+// Parts: balancer_impl.h puts them together. lease_stream_registry.h knows the chunks, and which is next;
+//   loader_registry.h knows the loaders, and which is next; finish_times.h says when a chunk would arrive, by cost_model.h
+//   and link_costs.h; lease_times.h says which leases are late. event_log.h is the log. lease_rules.h is for the owner, who
+//   chooses depths and sizes by it.
 #pragma once
 
 #include <compare>

@@ -18,6 +18,7 @@
 #include "runtime/coordinator/balance_report.h"
 #include "runtime/coordinator/balancer_options.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/coordinator/lease_stream.h"
 #include "runtime/coordinator/replica_agreement.h"
 #include "runtime/coordinator/split_registry.h"
 #include "sampler/plan.h"
@@ -304,22 +305,6 @@ class Coordinator::Impl {
     if (notice_) notice_(name(peer) + " is back and takes work again");
   }
 
-  struct LeaseStream {
-    Fingerprint fingerprint = 0;
-    PeerId receiver = 0;
-    int32_t replica = 0;
-    int64_t epoch = 0;
-    int32_t chunk_samples = 1;
-    int32_t gpu_reader = 0;
-    std::shared_ptr<const Plan> plan;
-    std::map<int64_t, BatchPlan> batches;  // of the steps that are being made
-    int32_t of_replicas = 0;               // the plan is this replica's alone; 0: it is that of all
-    // Set where loaders have some of the samples each. A lease stream keeps the placement that it began with, because
-    // that is what its chunks were cut by.
-    std::shared_ptr<const SamplePlacement> placement;
-    std::map<int64_t, BatchCut> cuts;  // of the last steps that were asked for
-  };
-
   int node_of(PeerId peer) const {
     return static_cast<size_t>(peer) < options_.nodes.size() ? options_.nodes[static_cast<size_t>(peer)] : 0;
   }
@@ -514,59 +499,13 @@ class Coordinator::Impl {
   void batch_buffer_free(const BatchBufferFree& m) {
     const auto it = streams_.find(m.lease_stream);
     if (it == streams_.end()) return;
-    BatchBufferReserved reserved{m.lease_stream, m.step, chunk_bytes(it->second, m.lease_stream, m.step)};
-    if (it->second.placement) reserved.groups = cut_of(it->second, m.step).groups;
+    LeaseStream& stream = it->second;
+    BatchBufferReserved reserved{m.lease_stream, m.step};
+    if (const OpenedSplit* split = splits_.find(stream.fingerprint); split != nullptr) {
+      reserved.chunk_bytes = stream.chunk_bytes(m.lease_stream, m.step, split->sizes);
+    }
+    if (stream.placement) reserved.groups = stream.cut(m.step).groups;
     apply(reserved);
-  }
-
-  // Made once for all chunks of a step; kept until the program has taken it.
-  static const BatchPlan& batch_of(LeaseStream& stream, int64_t step) {
-    const auto known = stream.batches.find(step);
-    if (known != stream.batches.end()) return known->second;
-    const bool own = stream.of_replicas > 0;
-    BatchPlan batch = stream.plan->batch(step, own ? 0 : stream.replica);
-    if (own) globalize(batch, stream.replica, stream.of_replicas);
-    return stream.batches.emplace(step, std::move(batch)).first->second;
-  }
-
-  // Encoded, of a step's chunks; empty where the loaders know nothing of the samples' sizes, or not yet.
-  std::vector<int64_t> chunk_bytes(LeaseStream& stream, LeaseStreamId id, int64_t step) {
-    const OpenedSplit* split = splits_.find(stream.fingerprint);
-    if (split == nullptr || split->sizes.empty() || step < 0 || step >= stream.plan->steps()) return {};
-    const BatchPlan& batch = batch_of(stream, step);
-    const int32_t chunks =
-        stream.placement ? static_cast<int32_t>(cut_of(stream, step).groups.size())
-                         : static_cast<int32_t>((std::ssize(batch) + stream.chunk_samples - 1) / stream.chunk_samples);
-    std::vector<int64_t> bytes(static_cast<size_t>(chunks), 0);
-    for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-      for (const int32_t row : rows_of(stream, {id, step, chunk, 0}, std::ssize(batch))) {
-        bytes[static_cast<size_t>(chunk)] += split->sizes.bytes_of(batch[static_cast<size_t>(row)].index);
-      }
-    }
-    return bytes;
-  }
-
-  static const BatchCut& cut_of(LeaseStream& stream, int64_t step) {
-    constexpr size_t kept = 16;
-    const auto known = stream.cuts.find(step);
-    if (known != stream.cuts.end()) return known->second;
-    if (stream.cuts.size() >= kept) stream.cuts.erase(stream.cuts.begin());
-    return stream.cuts[step] = cut_batch(batch_of(stream, step), *stream.placement, stream.chunk_samples);
-  }
-
-  // The rows of a chunk.
-  static std::vector<int32_t> rows_of(LeaseStream& stream, const LeaseKey& lease, int64_t length) {
-    std::vector<int32_t> rows;
-    if (stream.placement) {
-      const auto its = cut_of(stream, lease.step).rows_of(lease.chunk);
-      rows.assign(its.begin(), its.end());
-    } else {
-      const int64_t first = int64_t{lease.chunk} * stream.chunk_samples;
-      for (int64_t row = first; row < std::min(length, first + stream.chunk_samples); ++row) {
-        rows.push_back(static_cast<int32_t>(row));
-      }
-    }
-    return rows;
   }
 
   void programs_at(PeerId receiver, int32_t living) {
@@ -618,8 +557,8 @@ class Coordinator::Impl {
     const auto it = streams_.find(a.lease.lease_stream);
     if (it == streams_.end()) return;
     LeaseStream& stream = it->second;
-    const BatchPlan& batch = batch_of(stream, a.lease.step);
-    const std::vector<int32_t> rows = rows_of(stream, a.lease, std::ssize(batch));
+    const BatchPlan& batch = stream.batch(a.lease.step);
+    const std::vector<int32_t> rows = stream.rows(a.lease, std::ssize(batch));
     LeaseGranted lease;
     lease.lease = a.lease;
     lease.fingerprint = stream.fingerprint;
@@ -647,8 +586,8 @@ class Coordinator::Impl {
   }
 
   std::string unreadable_samples(LeaseStream& stream, const LeaseKey& lease) {
-    const BatchPlan& batch = batch_of(stream, lease.step);
-    const std::vector<int32_t> rows = rows_of(stream, lease, std::ssize(batch));
+    const BatchPlan& batch = stream.batch(lease.step);
+    const std::vector<int32_t> rows = stream.rows(lease, std::ssize(batch));
     const OpenedSplit* const split = splits_.find(stream.fingerprint);
     std::string text = "sample " + std::to_string(batch[static_cast<size_t>(rows.front())].index);
     if (split != nullptr) text += " of split '" + split->resolved.name + "'";

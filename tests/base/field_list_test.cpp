@@ -15,7 +15,7 @@ TEST_CASE("fields with and without a kind, and what is wrong with one") {
   const std::vector<FieldRequest> asked = field_requests("depth, caption : text,x:y:bytes,,mask:word,:text, a: ");
   REQUIRE(asked.size() == 7);
   CHECK(asked[0].name == "depth");
-  CHECK_FALSE(asked[0].said);
+  CHECK_FALSE(asked[0].has_kind);
   CHECK(asked[1].no_kind == " text");  // no blanks around the colon
   CHECK(asked[2].name == "x:y");
   CHECK(asked[2].kind == FieldKind::bytes);
@@ -23,7 +23,7 @@ TEST_CASE("fields with and without a kind, and what is wrong with one") {
   CHECK_FALSE(asked[3].no_kind);
   CHECK(asked[4].name == "mask:word");  // whole, so that nothing of that name is found
   CHECK(asked[4].no_kind == "word");
-  CHECK_FALSE(asked[4].said);
+  CHECK_FALSE(asked[4].has_kind);
   CHECK(asked[5].name.empty());
   CHECK(asked[5].kind == FieldKind::text);
   CHECK(asked[6].no_kind == "");

@@ -19,6 +19,7 @@
 //
 // Backing off: the thread polls while something moves, then sleeps (polling_backoff.h). An order from this rank waits
 // for a sleep's end while there is traffic, and ends the long sleeps of silence.
+// Sources: progress.cpp is the traffic; progress_lifetime.cpp is the way into MPI and out of it, and collectives.
 // Threads: everything public is called from the event loop, or from the thread that owns the session; the thread itself
 // is the only one to call MPI. mutex_ guards what both touch.
 #pragma once

@@ -13,32 +13,32 @@ import subprocess
 import sys
 import time
 
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 LEAST_CAUGHT = 23  # of 24
 
 # name, file, text, what stands in its place
 MUTATIONS = [
-    ("a lost loader's made chunks are not granted again", "runtime/balancer/balancer.cpp",
-     "    const std::vector<LeaseKey> held = loader->live_leases();\n    checks_.erase",
-     "    std::vector<LeaseKey> held;\n    for (const HeldLease& one : loader->leased) held.push_back(one.lease);\n    checks_.erase"),
-    ("a silent loader is never given up", "runtime/balancer/balancer.cpp",
-     "        actions_.push_back(GiveUpLoader{loader.id, \"silent for \" + seconds(silent)});\n", ""),
-    ("a stalled loader gets no grants for ever", "runtime/balancer/balancer.cpp",
-     "      loader->stalled = false;\n", ""),
+    ("a lost loader's made chunks are not granted again", "runtime/balancer/balancer_faults.cpp",
+     "  const std::vector<LeaseKey> held = loader->live_leases();\n  checks_.erase",
+     "  std::vector<LeaseKey> held;\n  for (const HeldLease& one : loader->leased) held.push_back(one.lease);\n  checks_.erase"),
+    ("a silent loader is never given up", "runtime/balancer/balancer_faults.cpp",
+     "      actions_.push_back(GiveUpLoader{loader.id, \"silent for \" + seconds(silent)});\n", ""),
+    ("a stalled loader gets no grants for ever", "runtime/balancer/balancer_faults.cpp",
+     "    loader->stalled = false;\n", ""),
     ("a damaged chunk is not made again", "runtime/receiver/receiver.cpp",
      "        to_coordinator(ChunkDamaged{arrived.peer, header.lease, error.message()});\n", ""),
-    ("a rest of a failed chunk never ends", "runtime/balancer/balancer.cpp",
-     "      streams_.enqueue(stream, place.step, place.chunk, chunk);\n    }\n    return any;\n  }\n\n  void stop_rest",
-     "    }\n    return any;\n  }\n\n  void stop_rest"),
-    ("hedges have no budget", "runtime/balancer/balancer.cpp",
-     "    if (!has_reader_besides(stream, chunk.group, chunk.holder)) return false;",
-     "    if (loaders_.all().size() < 9) return true;"),
+    ("a rest of a failed chunk never ends", "runtime/balancer/balancer_faults.cpp",
+     "    streams_.enqueue(stream, place.step, place.chunk, chunk);\n  }\n  return any;\n}\n\nvoid Balancer::Impl::stop_rest",
+     "  }\n  return any;\n}\n\nvoid Balancer::Impl::stop_rest"),
+    ("hedges have no budget", "runtime/balancer/balancer_faults.cpp",
+     "  if (!has_reader_besides(stream, chunk.group, chunk.leased_to)) return false;",
+     "  if (loaders_.all().size() < 9) return true;"),
     ("a chunk buffer counts as free twice", "runtime/balancer/loader_registry.cpp",
      "  --loader.chunk_buffers_used;\n", "  loader.chunk_buffers_used -= loader.chunk_buffers_used > 1 ? 2 : 1;\n"),
     ("an accepted chunk frees its chunk buffer", "runtime/balancer/balancer.cpp",
-     "        loaders_.finish(*holder, stream->opened.receiver, live);\n      }",
-     "        loaders_.finish(*holder, stream->opened.receiver, live);\n"
-     "        loaders_.chunk_buffer_freed(*holder, stream->opened.receiver);\n      }"),
+     "      loaders_.finish(*holder, stream->opened.receiver, live);\n    }",
+     "      loaders_.finish(*holder, stream->opened.receiver, live);\n"
+     "      loaders_.chunk_buffer_freed(*holder, stream->opened.receiver);\n    }"),
     ("a loader that was given up keeps what it has", "runtime/loader/loader.cpp",
      "    dropping_ = true;\n", "    join();\n    return;\n"),
     ("a loader that was given up is not told", "runtime/coordinator/coordinator.cpp",
@@ -63,12 +63,12 @@ MUTATIONS = [
      "  if (batch_buffer.samples_missing > 1) return;\n  iteration.failed = trouble"),
     ("a batch that is held is filled again", "runtime/receiver/iterations.cpp",
      "  batch_buffer.state = BatchBuffer::State::held;", "  batch_buffer.state = BatchBuffer::State::free;"),
-    ("the second copy of a chunk is made by the same loader", "runtime/balancer/balancer.cpp",
+    ("the second copy of a chunk is made by the same loader", "runtime/balancer/balancer_grants.cpp",
      "return l.id != it->second.made_by &&", "return l.id == it->second.made_by &&"),
-    ("local data: a chunk goes to a loader that cannot read it", "runtime/balancer/balancer.cpp",
-     "    if (failed_by(chunk, loader) || !may_read(stream, chunk.group, loader.id)) return false;",
-     "    if (failed_by(chunk, loader)) return false;"),
-    ("local data: a second copy is asked of a loader that cannot read it", "runtime/balancer/balancer.cpp",
+    ("local data: a chunk goes to a loader that cannot read it", "runtime/balancer/balancer_grants.cpp",
+     "  if (failed_by(chunk, loader) || !may_read(stream, chunk.group, loader.id)) return false;",
+     "  if (failed_by(chunk, loader)) return false;"),
+    ("local data: a second copy is asked of a loader that cannot read it", "runtime/balancer/balancer_grants.cpp",
      " && may_read(stream, it->second.group, l.id) &&", " &&"),
     ("local data: a chunk's samples stand one after the other", "runtime/receiver/chunk_intake.cpp",
      "    rows.push_back(row);\n  }\n  return rows;", "    rows.push_back(header.first_row + std::ssize(rows));\n  }\n  return rows;"),
@@ -96,6 +96,14 @@ def prepare(folder):
     result = build(folder)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return head
+
+
+def check_texts():
+    """Before minutes of building: the text of each stands in the sources, once."""
+    for name, file, text, _ in MUTATIONS:
+        with open(os.path.join(TOP, file)) as source:
+            times = source.read().count(text)
+        assert times == 1, f"{name}: {file} has its text {times} times, not once"
 
 
 def try_one(folder, file, text, instead):
@@ -126,6 +134,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--log", default=os.path.join(TOP, "build", "mutations.log"))
     arguments = parser.parse_args()
+    check_texts()
     folder = os.path.join(TOP, "build", "mutations")
     head = prepare(folder)
     done = {}
