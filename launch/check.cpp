@@ -14,6 +14,7 @@
 #include "launch/launch_line.h"
 #include "launch/pack_check.h"
 #include "launch/progress_line.h"
+#include "launch/run_job.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
@@ -31,6 +32,7 @@
 #include "runtime/job/suggest.h"
 #include "runtime/loader/loader.h"
 #include "runtime/loader/loader_splits.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/sample/split_context.h"
 #include "runtime/sample/split_fields.h"
 #include "sampler/plan.h"
@@ -481,6 +483,7 @@ int check(const CheckRequest& request) {
   refuse_missing(file, "a job file", "the folder of a pack");
   const Job job = load_job(file, request.arguments.overrides);
   for (const auto& [name, spec] : job.splits) (void)make_variants(resolve_split(job, name));
+  allow_descriptors(descriptors_of_one_process(std::min(job.roles.trainers, kMostTrainersHere)), "this job");
   std::printf("job file: %s: fine\n", file.c_str());
   JobCheck check(job, request.decode, request.most);
   for (const auto& [name, spec] : job.splits) check.look_at_split(name);

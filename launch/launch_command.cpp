@@ -22,6 +22,7 @@
 #include "runtime/client/attach.h"
 #include "runtime/job/job.h"
 #include "runtime/job/job_reader.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
 #include "runtime/process/session_folder.h"
@@ -292,6 +293,10 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
     nodes.emplace(*place);
     name_hosts(groups_of(cluster, request), nodes->names(), request);
     request.agent = nodes->agent();
+  }
+  if (run) {  // mpirun would wait for ever; ranks of other nodes look there
+    const int here = named || nodes ? 0 : std::max(request.ranks, request.trainers + request.loaders);
+    allow_descriptors(descriptors_of_node(here), "mpirun");
   }
   const std::string name = serve ? serving_name(job) : "";
   request.session_folder = new_session_folder_name();

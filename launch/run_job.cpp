@@ -14,6 +14,7 @@
 #include "runtime/client/attach.h"
 #include "runtime/job/gpu_keys.h"
 #include "runtime/job/job.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/process/launcher.h"
 #include "runtime/report/batch_dump.h"
 
@@ -85,6 +86,8 @@ int run_job(const RunRequest& request) {
   if (!request.profile_file.empty() && launcher.rank.value_or(0) == 0) check_output_file(request.profile_file);
   const UniqueFd dump = launcher.rank.value_or(0) == 0 ? claim_dump(request.dump_folder) : UniqueFd();
   if (launcher.kind == LauncherKind::none) return run_single_process(request, job);
+  const int here = launcher.local_size.value_or(1);
+  allow_descriptors(descriptors_of_node(here), "a rank, one of " + std::to_string(here) + " on its node,");
   return run_mpi_rank(request, job);
 }
 

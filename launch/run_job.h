@@ -48,6 +48,8 @@ int run_job(const RunRequest& request);
 // Error(usage) for a pipe (`<(penstock init ...)`) and the like.
 void refuse_job_that_is_read_once(const std::string& path);
 
+inline constexpr int kMostTrainersHere = 64;  // in one process
+
 // Its two ways. In this process: trainers' receivers and one loader, each run by a thread (run_single_process.cpp).
 int run_single_process(const RunRequest& request, const Job& job);
 // As one rank of mpirun's (run_mpi_rank.cpp).

@@ -11,13 +11,12 @@
 #include "runtime/client/attach.h"
 #include "runtime/embedded/embedded.h"
 #include "runtime/loader/loader.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/process/placement.h"
 #include "runtime/ranks/rank_endpoint.h"
 #include "transport/inproc/inproc.h"
 
 namespace penstock {
-
-constexpr int kMostTrainersHere = 64;
 
 int run_single_process(const RunRequest& request, const Job& job) {
   if (job.transport == TransportChoice::shm || job.transport == TransportChoice::mpi) {
@@ -33,6 +32,7 @@ int run_single_process(const RunRequest& request, const Job& job) {
                 "it counts the trainers of one node; start the job on its nodes with `penstock launch`");
   }
   (void)replicas_of(job, trainers);
+  allow_descriptors(descriptors_of_one_process(trainers), "this job, in one process,");
   std::vector<Helper> helpers;
   for (int i = 0; i < trainers; ++i) helpers.push_back(Helper::fork_now());
   SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});

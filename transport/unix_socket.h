@@ -73,7 +73,8 @@ class PacketSocket {
 };
 
 UniqueFd listen_abstract(const std::string& name);
-UniqueFd accept_one(int listening_fd);  // empty when nobody waits
+// Empty when nobody waits; Error(runtime) where somebody does and no descriptor is left.
+UniqueFd accept_one(int listening_fd);
 // Who waits there, is peer_is_us(), and has still to say who it is, in kMaxHello bytes; some at a time, because a flood of
 // them must not keep the job's own waiting.
 std::vector<PacketSocket> accept_strangers(int listening_fd);

@@ -36,6 +36,7 @@ LauncherInfo detect_launcher(const std::map<std::string, std::string>& environme
     info.world_size = *size;
     info.rank = get("OMPI_COMM_WORLD_RANK");
     info.local_rank = get("OMPI_COMM_WORLD_LOCAL_RANK");
+    info.local_size = get("OMPI_COMM_WORLD_LOCAL_SIZE");
     return info;
   }
   if (const auto size = get("PMI_SIZE")) {

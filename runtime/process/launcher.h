@@ -30,6 +30,7 @@ struct LauncherInfo {
   int world_size = 1;       // 0: several processes perhaps, but the launcher does not say
   std::optional<int> rank;  // where it says
   std::optional<int> local_rank;
+  std::optional<int> local_size;  // ranks on this node; of Open MPI's mpirun alone
 
   bool many_tasks() const noexcept { return world_size != 1; }
 };

@@ -209,6 +209,16 @@ def test_a_limit_on_file_sizes_is_a_full_disk():
     assert said.returncode == 0 and said.stdout.split() == ["SigBlk:", "0000000000000000"] * 2, said
 
 
+def test_a_low_limit_on_descriptors_is_an_error_at_once():
+    for limit in (16, 20):  # with 16 a program waited for ever, with 20 a folder could not be opened
+        for words in (["run", job, "--quiet"], ["check", job], ["serve", job, "--quiet"], ["launch", "--run", job, "-n", "4"]):
+            said = penstock(*words, timeout=20, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+            assert said.returncode == 1 and re.search(rf"needs \d+ open files .* may have {limit}\n  help: raise ulimit -n", said.stderr), said
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    said = penstock("run", job, "--quiet", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (16, hard)))
+    assert said.returncode == 0, said  # a soft limit is raised
+
+
 def test_a_balancers_log_that_cannot_be_written():
     # Not at all: said at once. No longer: a full disk under a record of the job does not end the job.
     said = penstock("run", job, "--quiet", "balancer.log=/no/such/folder/log")

@@ -1,6 +1,7 @@
 // What is decided before anything starts: launcher, roles, cores, variables. All pure, but for reading the topology.
 #include <doctest/doctest.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <random>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/process/environment.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
@@ -37,6 +39,31 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "descriptors: a soft limit is raised as far as needed, a hard one is an error, and a higher one is left alone") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(before.rlim_max >= 100);
+  const rlimit few{64, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const auto soft = [] {
+    rlimit now{};
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    return now.rlim_cur;
+  };
+  allow_descriptors(40, "this job");
+  CHECK(soft() == 64);
+  allow_descriptors(90, "this job");
+  CHECK(soft() == 90);
+  if (before.rlim_max < 1'000'000'000) {
+    const std::string said = refusal_of(ErrorKind::runtime, [] { allow_descriptors(2'000'000'000, "this job"); });
+    CHECK(contains(said, "this job needs 2000000000 open files"));
+    CHECK(contains(said, "ulimit -n"));
+    CHECK(soft() == 90);
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
 
 TEST_CASE("the launcher, by its variables") {
   CHECK(detect_launcher({}).kind == LauncherKind::none);

@@ -248,5 +248,28 @@ TEST_CASE("meeting by name: found late, refused twice, missing by name") {
   CHECK_THROWS_AS(listen_abstract(std::string(200, 'x')), Error);
 }
 
+TEST_CASE("who cannot be taken for want of descriptors is no secret") {
+  const std::string name = unique_name();
+  const UniqueFd listening = listen_abstract(name);
+  const UniqueFd waiting = connect_abstract(name, kSecond);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{64, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<UniqueFd> all;
+  for (UniqueFd fd(::dup(0)); fd; fd = UniqueFd(::dup(0))) all.push_back(std::move(fd));
+  std::string said;
+  try {
+    (void)accept_strangers(listening.get());
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  all.clear();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_MESSAGE(said.find("Too many open files") != std::string::npos, said);
+  CHECK_MESSAGE(said.find("ulimit -n") != std::string::npos, said);
+  CHECK(accept_strangers(listening.get()).size() == 1);
+}
+
 }  // namespace
 }  // namespace penstock
