@@ -45,10 +45,12 @@ def test_a_profile_is_measured():
 def test_a_whole_run_is_recorded():
     mine = os.path.join(work.name, "run.json")
     with no_leftovers() as env:
-        result = run([PENSTOCK, "run", job, "--profile", mine, "--quiet"], 60, env=env)
+        # 80 photos are no whole number of such batches.
+        result = run([PENSTOCK, "run", job, "--profile", mine, "--quiet", "splits.train.batch_size=48"], 60, env=env)
     assert result.returncode == 0, result.stderr
     with open(mine) as file:
         told = json.load(file)
+    assert told["dataset_size"] == 80, told["dataset_size"]
     assert told["step_ns"]["count"] == 0  # what takes batches where no program is named is no training
     assert told["sample_ns"]["count"] > 0 and told["made_by"] == "penstock run --profile", told
     assert penstock("simulate", job, cluster, "--profile", mine, *MANY).returncode == 0
