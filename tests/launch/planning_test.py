@@ -63,6 +63,10 @@ def test_a_job_is_simulated_and_a_seed_gives_one_log():
     assert one["profile"]["hash"] and one["entered_by_hand"] == ["program.step_ms"], one
     text = penstock("simulate", job, cluster, "--profile", profile, *MANY)
     assert text.stdout.splitlines()[0].split()[1] == "images/s", text.stdout
+    assert "they wait for each other after a step " in text.stdout, text.stdout
+    assert 0 <= one["prediction"]["stalled"]["mean"] + one["prediction"]["at_barrier"]["mean"] <= 1, one["prediction"]
+    alone = penstock("simulate", job, cluster, "--profile", profile, "--no-barrier", *MANY)
+    assert alone.returncode == 0 and "each other" not in alone.stdout, alone
     slower = simulated("program.step_ms=300")
     assert slower["prediction"]["images_per_s"]["mean"] < one["prediction"]["images_per_s"]["mean"]
 

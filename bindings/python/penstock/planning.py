@@ -38,6 +38,7 @@ class Prediction:
 
     images_per_s: Interval  # of all trainers
     stalled: Interval  # share of the programs' time in which they wait for batches
+    at_barrier: Interval  # share in which they wait for each other after a step
     step_s: Interval
     wait_ms: Mapping[str, float]  # mean, p50, p90, p99, p999, most: of each next()
     loaders_busy: float  # share of the loaders' threads' time
@@ -84,8 +85,8 @@ def _interval(told) -> Interval:
 
 
 def _prediction(told) -> Prediction:
-    return Prediction(_interval(told["images_per_s"]), _interval(told["stalled"]), _interval(told["step_s"]), told["wait_ms"],
-                      told["loaders_busy"], told["busiest_link"], told["naive"]["images_per_s"], told["naive"]["limit"],
+    return Prediction(_interval(told["images_per_s"]), _interval(told["stalled"]), _interval(told["at_barrier"]), _interval(told["step_s"]),
+                      told["wait_ms"], told["loaders_busy"], told["busiest_link"], told["naive"]["images_per_s"], told["naive"]["limit"],
                       told.get("failure"), tuple(told.get("entered_by_hand", ())))
 
 
