@@ -32,7 +32,7 @@ EXIT_CODES = [
     ("4", "The data set is missing or empty, or a sample is unreadable with `on_error: fail`.",
      "Look at the file that the message names; `penstock check --decode` finds all of them."),
     ("5", "A rank, a receiver or mpirun was lost, or did not come.", "Look at the rank that the message names."),
-    ("6", "`plan` only: no fleet of the cluster reaches the target.", "The message gives the bound and its cause."),
+    ("6", "`plan` only: no fleet of the cluster reaches the target.", "The message gives the bound, its cause and what to change."),
     ("129", "`launch --run` was ended by the end of its terminal.", ""),
     ("130", "`launch --run`, `pack`, `unpack`, or `run` in one process, was ended by Ctrl-C.", ""),
     ("143", "The same commands were ended by SIGTERM.", ""),

@@ -112,6 +112,10 @@ def test_a_target_out_of_reach_is_an_exit_code_of_its_own():
     result = penstock("plan", job, cluster, "--profile", profile, "--target", "100000000img/s", *MANY)
     assert result.returncode == 6, result
     assert result.stdout.startswith("No fleet of this cluster reaches 100000000 images/s; the bound is "), result.stdout
+    remedy = result.stdout.splitlines()[1]
+    assert remedy.startswith("  help: shorten program.step_ms, or give the job more trainers, or ask for less: --target "), result.stdout
+    lower = remedy.split()[-1]
+    assert penstock("plan", job, cluster, "--profile", profile, "--target", lower, *MANY).returncode == 0, lower
     assert penstock("plan", job, cluster, "--profile", profile, "--target", "fast").returncode == 2
 
 

@@ -41,6 +41,7 @@ def test_the_example():
 def test_a_target_out_of_reach_is_no_error():
     plan = penstock.plan(job, cluster, profile, "1e9img/s", **MANY)
     assert not plan.reachable and plan.cheapest is None and "the bound is" in plan.sentence
+    assert plan.remedy.startswith("shorten program.step_ms"), plan.remedy
 
 
 def test_overrides_and_what_ifs():

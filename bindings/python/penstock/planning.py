@@ -78,6 +78,7 @@ class Plan:
     largest: Optional[Fleet]  # the fastest that was looked at, where the target is out of reach
     looked_at: Tuple[Fleet, ...]
     entered_by_hand: Tuple[str, ...]  # keys of the cluster that no profile measured
+    remedy: str = ""  # where the target is out of reach: what to change
 
 
 def _interval(told) -> Interval:
@@ -109,12 +110,13 @@ def plan(job: _Path, cluster: _Path, profile: _Path, target: Optional[str] = Non
     `overrides`: keys of the job or of the cluster. `samples`: of the data set; None: as many as where the profile comes from.
 
     Errors: ConfigError for job and cluster, RunError for a profile that cannot be read, UsageError for a target that is none. A
-    target out of reach is no error: `reachable` is False, and `sentence` says why."""
+    target out of reach is no error: `reachable` is False, `sentence` says why, and `remedy` what to change."""
     told = json.loads(_penstock.plan_json(_request(job, cluster, profile, overrides, split, seeds, samples, epochs, steps, barrier),
                                           target or ""))
     fleets = {key: _fleet(told[key]) for key in ("smallest", "cheapest", "safe", "largest")}
     return Plan(told["sentence"], told["reachable"], told["wanted_images_per_s"], **fleets,
-                looked_at=tuple(_fleet(one) for one in told["looked_at"]), entered_by_hand=tuple(told["entered_by_hand"]))
+                looked_at=tuple(_fleet(one) for one in told["looked_at"]), entered_by_hand=tuple(told["entered_by_hand"]),
+                remedy=told.get("remedy", ""))
 
 
 def simulate(job: _Path, cluster: _Path, profile: _Path, *, what_ifs: Sequence[str] = (), overrides: _Overrides = (),
