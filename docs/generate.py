@@ -97,7 +97,11 @@ class Option:
 
     def __init__(self, entry):
         names, self.meaning = entry
-        names = re.sub(r" (Excludes|Needs): (-\S+ ?)+", lambda match: self._relation(match), " " + names + " ").strip()
+        relations = r" (Excludes|Needs):((?: -\S+)+)"  # an option may have both
+        said = [("not with " if kind == "Excludes" else "with ") + ", ".join(others.split())
+                for kind, others in re.findall(relations, names)]
+        self.meaning += f" ({'; '.join(said)})" if said else ""
+        names = re.sub(relations, "", names)
         self.required = " REQUIRED" in names
         names = names.replace(" REQUIRED", "")
         self.several = names.endswith(" ...")
@@ -107,11 +111,6 @@ class Option:
         kind, _, choices = value.partition(":{")
         self.choices = choices.rstrip("}").split(",") if choices else []
         self.value = "|".join(self.choices) if self.choices else kind
-
-    def _relation(self, match):
-        kind, others = match.group(0).split(":")
-        self.meaning += f" ({'not with' if 'Excludes' in kind else 'with'} {', '.join(others.split())})"
-        return " "
 
     @property
     def title(self):
