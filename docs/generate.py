@@ -32,7 +32,7 @@ EXIT_CODES = [
     ("4", "The data set is missing or empty, or a sample is unreadable with `on_error: fail`.",
      "Look at the file that the message names; `penstock check --decode` finds all of them."),
     ("5", "A rank, a receiver or mpirun was lost, or did not come.", "Look at the rank that the message names."),
-    ("6", "`plan` only: no fleet of the cluster reaches the target.", "The message gives the bound and its cause."),
+    ("6", "`plan` only: no fleet of the cluster reaches the target.", "The message gives the bound, its cause and what to change."),
     ("129", "`launch --run` was ended by the end of its terminal.", ""),
     ("130", "`launch --run`, `pack`, `unpack`, or `run` in one process, was ended by Ctrl-C.", ""),
     ("143", "The same commands were ended by SIGTERM.", ""),
@@ -97,7 +97,11 @@ class Option:
 
     def __init__(self, entry):
         names, self.meaning = entry
-        names = re.sub(r" (Excludes|Needs): (-\S+ ?)+", lambda match: self._relation(match), " " + names + " ").strip()
+        relations = r" (Excludes|Needs):((?: -\S+)+)"  # an option may have both
+        said = [("not with " if kind == "Excludes" else "with ") + ", ".join(others.split())
+                for kind, others in re.findall(relations, names)]
+        self.meaning += f" ({'; '.join(said)})" if said else ""
+        names = re.sub(relations, "", names)
         self.required = " REQUIRED" in names
         names = names.replace(" REQUIRED", "")
         self.several = names.endswith(" ...")
@@ -107,11 +111,6 @@ class Option:
         kind, _, choices = value.partition(":{")
         self.choices = choices.rstrip("}").split(",") if choices else []
         self.value = "|".join(self.choices) if self.choices else kind
-
-    def _relation(self, match):
-        kind, others = match.group(0).split(":")
-        self.meaning += f" ({'not with' if 'Excludes' in kind else 'with'} {', '.join(others.split())})"
-        return " "
 
     @property
     def title(self):

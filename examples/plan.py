@@ -14,6 +14,8 @@ def main():
     job, cluster, profile, *target = sys.argv[1:]
     plan = penstock.plan(job, cluster, profile, *target)
     print(plan.sentence)
+    if plan.remedy:
+        print(f"  help: {plan.remedy}")
     best = plan.cheapest or plan.largest
     if best is None:
         return 1

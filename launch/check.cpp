@@ -236,9 +236,10 @@ int check_pack_folder(const std::string& folder) {
   });
   line.reset();
   std::printf(
-      "pack %s: %s samples in %zu shards, %.1f MB of records, %lld rewritten, %zu unusable when packed, %zu damaged\n",
-      folder.c_str(), thousands(found.samples).c_str(), found.shards, static_cast<double>(found.bytes) / 1e6,
-      static_cast<long long>(found.rewritten), found.bad.size(), found.damaged.size());
+      "pack %s: %s samples in %zu %s, %.1f MB of records, %lld rewritten, %zu unusable when packed, %zu damaged\n",
+      folder.c_str(), thousands(found.samples).c_str(), found.shards, found.shards == 1 ? "shard" : "shards",
+      static_cast<double>(found.bytes) / 1e6, static_cast<long long>(found.rewritten), found.bad.size(),
+      found.damaged.size());
   print_list("unusable: ", found.bad);
   print_list("damaged: ", found.damaged);
   std::printf(found.damaged.empty() ? "check: fine\n" : "check: this pack is not as it was written\n");

@@ -82,6 +82,7 @@ int plan(const PlanRequest& request) {
     std::printf("%s\n", json_text_replacing(json).c_str());
   } else {
     std::printf("%s\n", plan.sentence.c_str());
+    if (!plan.remedy.empty()) std::printf("  help: %s\n", plan.remedy.c_str());
     print_choice("smallest", plan.smallest, input.cluster.currency);
     print_choice("cheapest", plan.cheapest, input.cluster.currency);
     print_choice("safe", plan.safe, input.cluster.currency);

@@ -34,11 +34,10 @@ std::string now_utc() {
 
 void save_profile(const RunRequest& request, const Job& job, const nlohmann::json& report) {
   const std::string split = main_split(job);
-  int64_t trainers = 0, steps = 0;
+  int64_t samples = 0;
   for (const nlohmann::json& rank : report.at("ranks")) {
     if (!rank.contains("splits") || !rank["splits"].contains(split)) continue;
-    ++trainers;
-    steps = std::max(steps, rank["splits"][split].value("epoch_steps", int64_t{0}));
+    samples = std::max(samples, rank["splits"][split].value("epoch_samples", int64_t{0}));
   }
   ProfileOrigin origin;
   const std::string processor = processor_name();
@@ -50,8 +49,7 @@ void save_profile(const RunRequest& request, const Job& job, const nlohmann::jso
   origin.job = std::filesystem::path(job.path).filename();
   origin.split = split;
   origin.dataset = job.splits.at(split).dataset.title();
-  // What an epoch delivers: the data set, but for a tail that is dropped or padded.
-  origin.dataset_size = steps * job.splits.at(split).batch_size * trainers / job.roles.ranks_per_replica;
+  origin.dataset_size = samples;
   Profile profile = profile_of_report(report, origin);
   profile.pipeline = pipeline_hash(job, split);
   if (request.program.empty()) profile.step_ns = {};  // what took the batches was no training program

@@ -100,16 +100,16 @@ class RankOfJob {
     const bool use_launchers = detect_launcher(current_environment()).kind == LauncherKind::open_mpi;
     cpus_ = share_cores(allowed_cores(use_launchers), needs)[my_need];
 
-    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"port", 0}};
+    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"pid", ::getpid()}, {"port", 0}};
     if (self_ == 0) rank_facts["port"] = free_tcp_port();
-    std::vector<std::string> core_texts;
+    std::vector<RankProcess> processes;
     for (const std::string& text : session_->all_gather(json_text(rank_facts))) {
       const auto other = parse_json(text);
-      core_texts.push_back(other["cores"]);
+      processes.push_back({other["pid"], other["cores"]});
       master_port_ = std::max(master_port_, other["port"].get<int>());
     }
     if (self_ != 0 || request_.quiet) return;
-    std::fputs(placement_table(members_, core_texts).c_str(), stderr);
+    std::fputs(placement_table(members_, processes).c_str(), stderr);
     if (job_.balancer.on_loader_loss == LoaderLossPolicy::go_on && !mpirun_survives_ranks(current_environment())) {
       print_notice(
           "this mpirun ends the job where one loader dies\n  help: `penstock launch --run` starts one that goes on; by "

@@ -53,6 +53,10 @@ void print_prediction(const PlanInput& input, const FleetSpec& spec, const Predi
     std::printf("%.0f images/s (of one simulation); the programs wait for data %s of the time\n", p.images_per_s.mean,
                 percent_text(p.stalled.mean).c_str());
   }
+  if (spec.barrier) {
+    std::printf("  they wait for each other after a step %s of the time besides, and work in what is left\n",
+                percent_text(p.at_barrier.mean).c_str());
+  }
   std::printf("  %zu trainers, %zu loaders of %d threads on %zu machines; %lld simulations\n", spec.trainers.size(),
               spec.loaders.size(), input.job.loader.threads, spec.nodes.size(), static_cast<long long>(p.seeds));
   std::printf("  waits for a batch: mean %.1f ms, 99 of 100 below %.1f ms, longest %.1f ms; first batch after %.2f s\n",

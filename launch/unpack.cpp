@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -308,6 +309,21 @@ class Unpacker {
   UnpackResult result_;
 };
 
+// Tar shards need no program of ours.
+void refuse_tar_shards(const std::string& pack) {
+  namespace fs = std::filesystem;
+  const auto is_shard = [](const fs::path& path) { return path.filename().string().find(".tar") != std::string::npos; };
+  std::error_code ignored;
+  bool found = is_shard(pack) && fs::is_regular_file(pack, ignored);
+  fs::directory_iterator entry(pack, ignored);
+  for (; !found && !ignored && entry != fs::directory_iterator(); entry.increment(ignored)) {
+    found = is_shard(entry->path());
+  }
+  if (!found) return;
+  throw Error(ErrorKind::usage, "'" + pack + "' is no pack: it is of tar shards",
+              "tar unpacks them: for shard in SHARDS/*.tar; do tar -C FOLDER -xf \"$shard\"; done");
+}
+
 }  // namespace
 
 UnpackResult unpack(const UnpackOptions& options) {
@@ -315,6 +331,7 @@ UnpackResult unpack(const UnpackOptions& options) {
     throw Error(ErrorKind::usage, "'" + options.folder + "' is a pack itself, and files do not belong in one",
                 "name another folder");
   }
+  if (!is_pack(options.pack)) refuse_tar_shards(options.pack);
   return Unpacker(options).run();
 }
 

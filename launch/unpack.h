@@ -13,7 +13,7 @@
 //   where it is the same, and else an Error, unless `overwrite` says to replace it. Files appear under their names when
 //   they are whole.
 // A damaged record costs its sample alone.
-// Failure: Error(usage) for names and files in the way, Error(dataset) and FileError for the pack's index and the disk.
+// Failure: Error(usage) for names and files in the way and for tar shards, Error(dataset) and FileError for the pack's index and the disk.
 // Thread-safety: one caller per folder.
 #pragma once
 

@@ -141,6 +141,17 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   }
 }
 
+// An override is merged into what the file has, so the file's kind of data set stays beside the override's.
+std::string one_kind_remedy(const YamlNode& a, const char* kind_of_a, const YamlNode& b, const char* kind_of_b,
+                            const std::string& dataset) {
+  const auto of_file = [](const YamlNode& node) {
+    return node.span.source == nullptr || node.span.source->kind() == SourceText::Kind::file;
+  };
+  if (of_file(a) == of_file(b)) return "leave out the others";
+  return "to replace the file's data set, empty it first: " + dataset + "=null " + dataset + "." +
+         (of_file(a) ? kind_of_b : kind_of_a) + "=…";
+}
+
 }  // namespace
 
 void check_dataset(const YamlNode& node, const Span& split_key, const std::string& path, const std::string& job_path,
@@ -154,6 +165,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   };
   std::vector<std::string> kinds;
   const YamlNode* first = nullptr;
+  const char* first_kind = "";
   bool none = true;  // one of a wrong type has been complained of
   bool second = false;
   for (const DatasetKind& kind : kDatasetKinds) {
@@ -165,9 +177,10 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
       place_folder(*value, job_path, path + ".dataset." + kind.key, split.dataset.*kind.value, complaints);
     if (first != nullptr && !second) {
       complaints.add(value->span, "a dataset has one of " + list_of(kinds_of_datasets(), "and"),
-                     "leave out the others");
+                     one_kind_remedy(*first, first_kind, *value, kind.key, path + ".dataset"));
       second = true;
     }
+    if (first == nullptr) first_kind = kind.key;
     first = first == nullptr ? value : first;
   }
   if (none) {

@@ -255,22 +255,27 @@ std::string cpu_list_text(const std::vector<int>& cpus) {
   return text;
 }
 
-std::string placement_table(const std::vector<Member>& members, const std::vector<std::string>& cores) {
+std::string placement_table(const std::vector<Member>& members, const std::vector<RankProcess>& processes) {
   size_t host_width = 4;
   for (const Member& member : members) host_width = std::max(host_width, member.host.size());
-  const auto line = [&](const std::string& host, const std::string& rank, const std::string& role,
-                        const std::string& share) {
-    std::string text = host + std::string(host_width - host.size(), ' ');
-    text += "  " + std::string(rank.size() < 4 ? 4 - rank.size() : 0, ' ') + rank;
-    text += "  " + role + std::string(role.size() < 11 ? 11 - role.size() : 0, ' ');
-    return text + (share.empty() ? "" : " ") + share + "\n";
+  const auto left = [](std::string text, size_t width) {
+    return text.append(width - std::min(width, text.size()), ' ');
   };
-  std::string table = line("host", "rank", "role", "cores");
+  const auto right = [](const std::string& text, size_t width) {
+    return std::string(width - std::min(width, text.size()), ' ') + text;
+  };
+  const auto line = [&](const std::string& host, const std::string& rank, const std::string& pid,
+                        const std::string& role, const std::string& cores) {
+    return left(host, host_width) + "  " + right(rank, 4) + "  " + right(pid, 7) + "  " + left(role, 11) +
+           (cores.empty() ? "" : " ") + cores + "\n";
+  };
+  std::string table = line("host", "rank", "pid", "role", "cores");
   for (size_t i = 0; i < members.size(); ++i) {
     const Member& member = members[i];
-    table += line(member.host, std::to_string(member.rank),
-                  (member.role == Role::trainer ? "trainer " : "loader ") + std::to_string(member.number),
-                  i < cores.size() ? cores[i] : std::string());
+    const RankProcess process = i < processes.size() ? processes[i] : RankProcess{};
+    table +=
+        line(member.host, std::to_string(member.rank), std::to_string(process.pid),
+             (member.role == Role::trainer ? "trainer " : "loader ") + std::to_string(member.number), process.cores);
   }
   return table;
 }

@@ -4,7 +4,7 @@
 //   std::vector<Member> members = roles_as_said(ranks);                         // `penstock run --role ...`
 //   std::vector<Core> cores = allowed_cores(launched_by_mpirun);                // this node
 //   auto shares = share_cores(cores, needs);                                    // one per local member
-//   std::puts(placement_table(members, core_texts).c_str());                    // rank 0
+//   std::puts(placement_table(members, processes).c_str());                     // rank 0
 //
 // Roles: each rank's own command line says its role, so that nodes may load alone; or none does, and on each node the
 //   local ranks below `roles.trainers` train and the others load. Rank 0 is trainer 0, which coordinates; trainers count
@@ -15,6 +15,7 @@
 // Failure: Error(config) for a job that cannot be placed on these ranks, with what to start instead.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,7 +73,12 @@ std::vector<std::vector<int>> share_cores(const std::vector<Core>& cores, const 
 
 std::string cpu_list_text(const std::vector<int>& cpus);  // "0-3,8"
 
-// One line a rank: host, rank, role, cores. `cores[r]` as cpu_list_text() gives it.
-std::string placement_table(const std::vector<Member>& members, const std::vector<std::string>& cores);
+struct RankProcess {
+  int64_t pid = 0;    // on its host
+  std::string cores;  // as cpu_list_text() gives them
+};
+
+// One line a rank: host, rank, process, role, cores.
+std::string placement_table(const std::vector<Member>& members, const std::vector<RankProcess>& processes);
 
 }  // namespace penstock

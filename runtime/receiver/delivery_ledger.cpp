@@ -32,6 +32,7 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
   split.hash += hash;
   split.arithmetic = delivery.arithmetic;
   split.epoch_steps = delivery.epoch_steps;
+  split.epoch_samples = delivery.epoch_samples;
   split.totals.images += delivery.images;
   ++split.totals.batches;
   split.totals.wait_ns += delivery.wait_ns;
@@ -70,6 +71,7 @@ nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, 
     out["order_hash"] = split.hash.order.hex();
     out["pixel_hash"] = split.hash.pixel.hex();
     out["epoch_steps"] = split.epoch_steps;
+    out["epoch_samples"] = split.epoch_samples;
     out["images"] = split.totals.images;
     out["padding"] = split.totals.padding;
     out["batches"] = split.totals.batches;

@@ -30,7 +30,8 @@ namespace penstock {
 struct Delivery {
   Arithmetic arithmetic = Arithmetic::exact;
   int64_t epoch = 0;
-  int64_t epoch_steps = 0;  // of the iteration's plan
+  int64_t epoch_steps = 0;    // of the iteration's plan
+  int64_t epoch_samples = 0;  // that the plan orders: without padding, and with what is dropped at the end
   int64_t images = 0;
   Nanoseconds wait_ns = 0;     // from next() to its answer
   Nanoseconds elapsed_ns = 0;  // since the answer before (or the first next() of the iteration)
@@ -69,6 +70,7 @@ class DeliveryLedger {
     StreamHash hash;
     Arithmetic arithmetic = Arithmetic::exact;
     int64_t epoch_steps = 0;
+    int64_t epoch_samples = 0;
     Totals totals;
     Histogram wait_ns;  // of each next()
     Histogram step_ns;  // from an answer to the next question: what the program does with a batch

@@ -376,9 +376,14 @@ std::optional<ClientFailed> Iterations::dump(const Iteration& iteration, const R
 void Iterations::deliver(Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index) {
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(index)];
   const Nanoseconds now = clock_.now();
+  // A program's order is of its replica alone.
+  const int64_t epoch_samples = split.resolved.split.sampler.program
+                                    ? iteration.plan.samples_per_replica * split.shape.num_replicas
+                                    : split.shape.dataset_size;
   const Delivery delivery{arithmetic_of(split.resolved.arithmetic),
                           iteration.epoch,
                           iteration.plan.steps,
+                          epoch_samples,
                           batch_buffer.samples,
                           now - iteration.asked_at,
                           now - std::max(iteration.first_asked, iteration.last_answered)};

@@ -77,6 +77,12 @@ def test_that_broken_links_are_seen():
     assert anchors_of(text + "# One thing two\n") == {"one-thing-two", "one-thing-two-1"}
 
 
+def test_what_an_option_needs_and_excludes():
+    option = generate.Option(["--raw Needs: --dump Excludes: --serve --idle", "passed on"])
+    assert (option.title, option.text) == ("--raw", "passed on (with --dump; not with --serve, --idle)"), (option.title, option.text)
+    assert generate.Option(["--dump DIR", "passed on"]).text == "passed on"
+
+
 def test_generated_pages():
     made = generate.files(BUILD)
     there = {f"{folder}/{name}" for folder in generate.FOLDERS for name in os.listdir(os.path.join(DOCS, folder))}

@@ -428,6 +428,12 @@ TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
   CHECK(contains(said("csv: x, fields: \"a,a:text\""), "a batch cannot have two fields 'a'"));
   CHECK(contains(said("csv: x, fields: label"), "a batch cannot have two fields 'label'"));
   CHECK(contains(said("csv: x, fields: \"a:word\""), "'word' is no kind of field"));
+  const std::string file = split_of("    dataset: {folder: /d, index: /i}\n" + pipeline);
+  for (const char* override : {"splits.train.dataset={pack: p}", "splits.train.dataset.pack=p"}) {
+    CHECK(contains(complaint(file, {override}), "splits.train.dataset=null splits.train.dataset.pack=…"));
+  }
+  CHECK(complaint(file, {"splits.train.dataset=null", "splits.train.dataset.pack=p"}) == "accepted");
+  CHECK(contains(said("tar: a.tar, folder: /d"), "leave out the others"));
   const Job job =
       parse_job(split_of("    dataset: {tar: \"../s-{0..1}.tar\", index: x.index}\n" + pipeline), "/j/a/job.yaml");
   CHECK(job.splits.at("train").dataset.tar == "/j/s-{0..1}.tar");

@@ -221,6 +221,10 @@ def test_tar_shards():
         with open(os.path.join(shards_of, "classes.txt")) as file:
             assert file.read().split() == sorted(os.listdir(PHOTOS))
 
+        for no_pack in (shards_of, os.path.join(shards_of, made[1])):
+            said = penstock("unpack", no_pack, os.path.join(top, "unpacked"), code=2)
+            assert f"'{no_pack}' is no pack: it is of tar shards" in said and "help: tar unpacks them: " in said, said
+
         pack, again = os.path.join(top, "p"), os.path.join(top, "again")
         penstock("pack", PHOTOS, pack, "--shard-size=1MB")
         penstock("pack", pack, again, *words, "--threads=7", "--no-verify")
@@ -307,7 +311,8 @@ def test_bad_samples_stay_bad():
         pack = os.path.join(top, "p")
         said = penstock("pack", photos, pack, "--rewrite")
         assert "3 unusable, packed as they are" in said and "'class01/000001.jpg': " in said, said
-        assert "3 unusable when packed, 0 damaged" in penstock("check", pack)
+        said = penstock("check", pack)
+        assert "in 1 shard, " in said and "3 unusable when packed, 0 damaged" in said, said
         assert stream(top, {"pack": pack}) == stream(top, {"folder": photos})
         files = os.path.join(top, "files")
         penstock("unpack", pack, files)

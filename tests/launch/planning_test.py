@@ -45,10 +45,12 @@ def test_a_profile_is_measured():
 def test_a_whole_run_is_recorded():
     mine = os.path.join(work.name, "run.json")
     with no_leftovers() as env:
-        result = run([PENSTOCK, "run", job, "--profile", mine, "--quiet"], 60, env=env)
+        # 80 photos are no whole number of such batches.
+        result = run([PENSTOCK, "run", job, "--profile", mine, "--quiet", "splits.train.batch_size=48"], 60, env=env)
     assert result.returncode == 0, result.stderr
     with open(mine) as file:
         told = json.load(file)
+    assert told["dataset_size"] == 80, told["dataset_size"]
     assert told["step_ns"]["count"] == 0  # what takes batches where no program is named is no training
     assert told["sample_ns"]["count"] > 0 and told["made_by"] == "penstock run --profile", told
     assert penstock("simulate", job, cluster, "--profile", mine, *MANY).returncode == 0
@@ -61,6 +63,10 @@ def test_a_job_is_simulated_and_a_seed_gives_one_log():
     assert one["profile"]["hash"] and one["entered_by_hand"] == ["program.step_ms"], one
     text = penstock("simulate", job, cluster, "--profile", profile, *MANY)
     assert text.stdout.splitlines()[0].split()[1] == "images/s", text.stdout
+    assert "they wait for each other after a step " in text.stdout, text.stdout
+    assert 0 <= one["prediction"]["stalled"]["mean"] + one["prediction"]["at_barrier"]["mean"] <= 1, one["prediction"]
+    alone = penstock("simulate", job, cluster, "--profile", profile, "--no-barrier", *MANY)
+    assert alone.returncode == 0 and "each other" not in alone.stdout, alone
     slower = simulated("program.step_ms=300")
     assert slower["prediction"]["images_per_s"]["mean"] < one["prediction"]["images_per_s"]["mean"]
 
@@ -106,6 +112,10 @@ def test_a_target_out_of_reach_is_an_exit_code_of_its_own():
     result = penstock("plan", job, cluster, "--profile", profile, "--target", "100000000img/s", *MANY)
     assert result.returncode == 6, result
     assert result.stdout.startswith("No fleet of this cluster reaches 100000000 images/s; the bound is "), result.stdout
+    remedy = result.stdout.splitlines()[1]
+    assert remedy.startswith("  help: shorten program.step_ms, or give the job more trainers, or ask for less: --target "), result.stdout
+    lower = remedy.split()[-1]
+    assert penstock("plan", job, cluster, "--profile", profile, "--target", lower, *MANY).returncode == 0, lower
     assert penstock("plan", job, cluster, "--profile", profile, "--target", "fast").returncode == 2
 
 

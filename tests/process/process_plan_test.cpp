@@ -262,10 +262,10 @@ TEST_CASE("lists and the table") {
   CHECK(cpu_list_text({0, 1, 2, 3, 8, 10, 11}) == "0-3,8,10-11");
   CHECK(cpu_list_text({}) == "");
   const auto members = assign_roles({{"node-a", 0}, {"node-a", 1}}, 1);
-  CHECK(placement_table(members, {"0-1", "2-3"}) ==
-        "host    rank  role        cores\n"
-        "node-a     0  trainer 0   0-1\n"
-        "node-a     1  loader 0    2-3\n");
+  CHECK(placement_table(members, {{4711, "0-1"}, {1234567, "2-3"}}) ==
+        "host    rank      pid  role        cores\n"
+        "node-a     0     4711  trainer 0   0-1\n"
+        "node-a     1  1234567  loader 0    2-3\n");
 }
 
 TEST_CASE("a program sees its place among the trainers and no launcher") {

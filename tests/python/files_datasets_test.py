@@ -55,6 +55,22 @@ def test_the_same_batch_from_every_kind():
             assert (list(got["number"]) == list(range(6))) if "number" in got else True
 
 
+def test_names_of_classes_beside_tar_shards():
+    with tempfile.TemporaryDirectory() as top:
+        samples = containers.samples_of(TRAIN)[::4]
+        urls = containers.write_tars(os.path.join(top, "tar"), samples)
+        assert penstock.WebDataset(urls).classes == []
+        names = [f"cläss {label}" for label in range(max(label for _, _, label in samples) + 1)]
+        path = os.path.join(top, "tar", "classes.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("".join(name + "\n" for name in names))
+        dataset = penstock.WebDataset(urls)
+        assert dataset.classes == names and dataset.class_to_idx[names[1]] == 1
+        with open(path, "w") as file:
+            file.write("one\n")
+        raises(penstock.DatasetError, lambda: penstock.WebDataset(urls).classes, f"'{path}' has 1 names of classes")
+
+
 def test_published_files():
     with tempfile.TemporaryDirectory() as top:
         pixels = np.random.default_rng(3).integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)

@@ -41,13 +41,14 @@ def test_the_example():
 def test_a_target_out_of_reach_is_no_error():
     plan = penstock.plan(job, cluster, profile, "1e9img/s", **MANY)
     assert not plan.reachable and plan.cheapest is None and "the bound is" in plan.sentence
+    assert plan.remedy.startswith("shorten program.step_ms"), plan.remedy
 
 
 def test_overrides_and_what_ifs():
     usual = penstock.simulate(job, cluster, profile, overrides={"nodes.cpu.count": 0, "program.step_ms": 1}, **MANY)
     slow = penstock.simulate(job, cluster, profile, overrides=["nodes.cpu.count=0", "program.step_ms=1"], what_ifs=["slow:0x0.2"], **MANY)
     assert slow.images_per_s.mean < usual.images_per_s.mean
-    assert usual.failure is None and usual.naive_limit and 0 <= usual.stalled.mean <= 1
+    assert usual.failure is None and usual.naive_limit and 0 <= usual.stalled.mean <= 1 and 0 <= usual.at_barrier.mean <= 1
 
 
 def test_mistakes_are_the_package_s_errors():

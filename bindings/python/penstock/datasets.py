@@ -188,6 +188,22 @@ class WebDataset(_Files):
                  local: bool = False) -> None:
         super().__init__(urls, image=image, label=label, fields=fields, index=index, local=local)
 
+    @property
+    def classes(self) -> list:
+        """Names of classes: the lines of classes.txt beside the shards, which `penstock pack --tar` writes. Empty without it."""
+        path = os.path.join(os.path.dirname(_absolute(self._place)), "classes.txt")
+        try:
+            with open(path, encoding="utf-8", newline="\n") as file:
+                names = file.read().removesuffix("\n").split("\n")
+        except FileNotFoundError:
+            return super().classes
+        except (OSError, ValueError) as problem:
+            raise DatasetError(f"cannot read the names of classes in '{path}': {problem}") from None
+        if len(names) <= max(self.targets, default=-1):
+            raise DatasetError(f"'{path}' has {len(names)} names of classes, and there is a label {max(self.targets)}",
+                               "write a line for each class, in the order of labels; or remove the file")
+        return names
+
 
 class _Published(_Files):
     def __init__(self, root: Union[str, os.PathLike], train: bool = True, transform: Any = None, *,

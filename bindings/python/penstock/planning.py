@@ -38,6 +38,7 @@ class Prediction:
 
     images_per_s: Interval  # of all trainers
     stalled: Interval  # share of the programs' time in which they wait for batches
+    at_barrier: Interval  # share in which they wait for each other after a step
     step_s: Interval
     wait_ms: Mapping[str, float]  # mean, p50, p90, p99, p999, most: of each next()
     loaders_busy: float  # share of the loaders' threads' time
@@ -77,6 +78,7 @@ class Plan:
     largest: Optional[Fleet]  # the fastest that was looked at, where the target is out of reach
     looked_at: Tuple[Fleet, ...]
     entered_by_hand: Tuple[str, ...]  # keys of the cluster that no profile measured
+    remedy: str = ""  # where the target is out of reach: what to change
 
 
 def _interval(told) -> Interval:
@@ -84,8 +86,8 @@ def _interval(told) -> Interval:
 
 
 def _prediction(told) -> Prediction:
-    return Prediction(_interval(told["images_per_s"]), _interval(told["stalled"]), _interval(told["step_s"]), told["wait_ms"],
-                      told["loaders_busy"], told["busiest_link"], told["naive"]["images_per_s"], told["naive"]["limit"],
+    return Prediction(_interval(told["images_per_s"]), _interval(told["stalled"]), _interval(told["at_barrier"]), _interval(told["step_s"]),
+                      told["wait_ms"], told["loaders_busy"], told["busiest_link"], told["naive"]["images_per_s"], told["naive"]["limit"],
                       told.get("failure"), tuple(told.get("entered_by_hand", ())))
 
 
@@ -108,12 +110,13 @@ def plan(job: _Path, cluster: _Path, profile: _Path, target: Optional[str] = Non
     `overrides`: keys of the job or of the cluster. `samples`: of the data set; None: as many as where the profile comes from.
 
     Errors: ConfigError for job and cluster, RunError for a profile that cannot be read, UsageError for a target that is none. A
-    target out of reach is no error: `reachable` is False, and `sentence` says why."""
+    target out of reach is no error: `reachable` is False, `sentence` says why, and `remedy` what to change."""
     told = json.loads(_penstock.plan_json(_request(job, cluster, profile, overrides, split, seeds, samples, epochs, steps, barrier),
                                           target or ""))
     fleets = {key: _fleet(told[key]) for key in ("smallest", "cheapest", "safe", "largest")}
     return Plan(told["sentence"], told["reachable"], told["wanted_images_per_s"], **fleets,
-                looked_at=tuple(_fleet(one) for one in told["looked_at"]), entered_by_hand=tuple(told["entered_by_hand"]))
+                looked_at=tuple(_fleet(one) for one in told["looked_at"]), entered_by_hand=tuple(told["entered_by_hand"]),
+                remedy=told.get("remedy", ""))
 
 
 def simulate(job: _Path, cluster: _Path, profile: _Path, *, what_ifs: Sequence[str] = (), overrides: _Overrides = (),

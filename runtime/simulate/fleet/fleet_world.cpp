@@ -166,14 +166,18 @@ class FleetWorld {
     result_.log = parts_.log.hash();
     const double seconds = as_seconds(now);
     if (seconds > 0) {
-      double waited_s = 0, elapsed_s = 0;
+      double waited_s = 0, at_barrier_s = 0, elapsed_s = 0;
       for (const TrainerModel& trainer : parts_.trainers) {
         const double its = as_seconds(trainer.elapsed_ns());
         if (its > 0) result_.images_per_s += static_cast<double>(trainer.batches() * spec_.batch_size) / its;
         waited_s += as_seconds(trainer.waited_ns());
+        at_barrier_s += as_seconds(trainer.at_barrier_ns());
         elapsed_s += its;
       }
-      if (elapsed_s > 0) result_.stalled = waited_s / elapsed_s;
+      if (elapsed_s > 0) {
+        result_.stalled = waited_s / elapsed_s;
+        result_.at_barrier = at_barrier_s / elapsed_s;
+      }
       result_.images_per_s /= spec_.ranks_per_replica;  // an image counts once, as in a report
     }
     const auto figures = parts_.coordinator->balancer().figures();

@@ -49,8 +49,9 @@ struct FleetResult {
   int64_t batches = 0;
   // As in a job's report: of each trainer from its first next() to its last batch, added.
   double images_per_s = 0;
-  double stalled = 0;  // share of the time for which programs wait for batches
-  Histogram waits;     // of each next()
+  double stalled = 0;     // share of the time for which programs wait for batches
+  double at_barrier = 0;  // and for each other, after a step
+  Histogram waits;        // of each next()
   // When each step of each epoch was done by all trainers, where there is a barrier.
   std::vector<Nanoseconds> steps_done_ns;
 

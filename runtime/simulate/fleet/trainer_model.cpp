@@ -16,7 +16,7 @@ LeaseStreamId TrainerModel::lease_stream() const noexcept {
 
 void TrainerModel::open_epoch() {
   cursor_ = next_reserve_ = 0;
-  first_asked_at_ = last_answered_at_ = -1;
+  first_asked_at_ = last_answered_at_ = stepped_at_ = -1;
   open_ = false;
   parts_.links.message(node(), parts_.node_of_coordinator(), [this] { parts_.coordinator->open_stream(id_); });
 }
@@ -109,6 +109,7 @@ void TrainerModel::serve() {
   parts_.on_batch(now - asked_at_, counts);
   if (counts) {
     waited_ns_ += now - asked_at_;
+    if (stepped_at_ >= 0) at_barrier_ns_ += asked_at_ - stepped_at_;
     elapsed_ns_ += now - std::max(first_asked_at_, last_answered_at_);
     ++batches_taken_;
   }
@@ -138,6 +139,7 @@ void TrainerModel::step() {
 
 void TrainerModel::stepped() {
   stepping_ = false;
+  stepped_at_ = parts_.loop.now();
   if (cursor_ == parts_.steps) held_ = 0;
   parts_.on_stepped(id_);
 }

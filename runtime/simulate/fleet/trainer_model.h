@@ -30,6 +30,7 @@ class TrainerModel {
   bool stepping() const noexcept { return stepping_; }
   int64_t cursor() const noexcept { return cursor_; }
   Nanoseconds waited_ns() const noexcept { return waited_ns_; }
+  Nanoseconds at_barrier_ns() const noexcept { return at_barrier_ns_; }
   // From the first next() of an epoch to its last batch, of all epochs: what a job's report divides by, too.
   Nanoseconds elapsed_ns() const noexcept { return elapsed_ns_; }
   int64_t batches() const noexcept { return batches_taken_; }
@@ -59,8 +60,10 @@ class TrainerModel {
   bool stepping_ = false;
   Nanoseconds asked_at_ = 0;
   Nanoseconds waited_ns_ = 0;
+  Nanoseconds at_barrier_ns_ = 0;
   Nanoseconds first_asked_at_ = -1;  // in this epoch
   Nanoseconds last_answered_at_ = -1;
+  Nanoseconds stepped_at_ = -1;
   Nanoseconds elapsed_ns_ = 0;
   int64_t batches_taken_ = 0;
 };

@@ -261,6 +261,7 @@ std::string plan_page(const FleetPlan& plan, const PlanInput& given, const std::
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\"><title>penstock plan</title><style>" +
       std::string(kStyle) + "</style></head><body>\n<h1>" + html_escaped(plan.sentence) + "</h1>\n";
+  if (!plan.remedy.empty()) page += "<p>To reach it: " + html_escaped(plan.remedy) + ".</p>\n";
   std::string rows;
   for (const auto& [what, choice] : {std::pair{"smallest", &plan.smallest},
                                      {"cheapest", &plan.cheapest},

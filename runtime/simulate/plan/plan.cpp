@@ -20,6 +20,18 @@ std::string number_of(int count, const std::string& what) {
 constexpr int64_t kSteps = 150;
 constexpr int64_t kWarmup = 15;
 
+// What to change where a part limits, by the name that bounds_of() gives it.
+std::string remedy_for(const std::string& limit) {
+  const auto is_of = [&limit](const char* what) { return limit.find(what) != std::string::npos; };
+  if (is_of("the training program")) return "shorten program.step_ms";
+  if (is_of("the receivers")) return "raise trainers of a kind of machine, so that each takes less";
+  if (is_of("NICs")) return "raise network_gbit of the machines under nodes";
+  if (is_of("uplinks")) return "raise network.rack_uplink_gbit";
+  if (is_of("storage's reads")) return "raise storage.reads_per_s";
+  if (is_of("storage")) return "raise storage.mb_per_s";
+  return "raise count or cores of a kind of machine under nodes";
+}
+
 using Key = std::tuple<std::string, int, int>;  // kind, loaders beside trainers, machines
 
 PlanInput with_key(PlanInput input, const Key& key) {
@@ -213,6 +225,7 @@ class Search {
                                             return a.prediction.images_per_s.mean < b.prediction.images_per_s.mean;
                                           });
     const bool of_program = plan_.wanted_images_per_s > ideal_images_per_s_;
+    double reached = 0;
     const std::string start =
         std::string(of_program || kinds_.size() < 2 ? "no fleet of this cluster reaches "
                                                     : "no fleet with machines of one kind added reaches ") +
@@ -220,12 +233,21 @@ class Search {
     if (of_program) {
       plan_.why_not = start + "the bound is " + printed("%.0f", ideal_images_per_s_) +
                       ", because the training program takes no more, even where data is always there";
+      plan_.remedy = remedy_for("the training program") + ", or give the job more trainers";
+      reached = ideal_images_per_s_;
     } else if (fastest == plan_.looked_at.end()) {
       plan_.why_not = start + "it has no core that a loader could use";
+      plan_.remedy =
+          "raise cores of the machines that train, or lower cores_for_training or loader.threads; or add a kind "
+          "of machine without trainers";
     } else {
       plan_.why_not = start + "the bound is " + printed("%.0f", fastest->prediction.images_per_s.mean) + " with " +
                       fastest->name() + ", because of " + fastest->prediction.naive.limit;
+      plan_.remedy = remedy_for(fastest->prediction.naive.limit);
+      reached = fastest->prediction.images_per_s.mean;
     }
+    if (reached >= 1)
+      plan_.remedy += ", or ask for less: --target " + printed("%.0f", std::floor(0.98 * reached)) + "img/s";
     if (fastest != plan_.looked_at.end()) plan_.largest = *fastest;
     plan_.sentence = plan_.why_not;
     plan_.sentence[0] = 'N';

@@ -52,6 +52,7 @@ struct FleetPlan {
   double wanted_images_per_s = 0;
   bool reachable = false;
   std::string why_not;                  // the bound, and because of what
+  std::string remedy;                   // where it is out of reach
   std::optional<FleetChoice> smallest;  // fewest threads
   std::optional<FleetChoice> cheapest;
   std::optional<FleetChoice> safe;     // reaches it with one machine (or, beside trainers, one loader) fewer

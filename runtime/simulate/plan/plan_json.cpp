@@ -50,6 +50,7 @@ nlohmann::json to_json(const FleetPlan& plan) {
                          {"looked_at", nlohmann::json::array()}};
   const std::pair<const char*, const std::optional<FleetChoice>*> chosen[] = {
       {"smallest", &plan.smallest}, {"cheapest", &plan.cheapest}, {"safe", &plan.safe}, {"largest", &plan.largest}};
+  if (!plan.remedy.empty()) json["remedy"] = plan.remedy;
   for (const auto& [key, choice] : chosen) json[key] = *choice ? to_json(**choice) : nlohmann::json(nullptr);
   for (const FleetChoice& choice : plan.looked_at) json["looked_at"].push_back(to_json(choice));
   return json;

@@ -66,7 +66,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
 
   Prediction sum;
   sum.seeds = static_cast<int64_t>(seeds);
-  std::vector<double> stalls, steps;
+  std::vector<double> stalls, barriers, steps;
   std::string logs;
   for (size_t i = 0; i < seeds; ++i) {
     const FleetResult& one = results[i];
@@ -76,6 +76,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
     }
     sum.rates.push_back(one.images_per_s);
     stalls.push_back(one.stalled);
+    barriers.push_back(one.at_barrier);
     const double per_trainer = static_cast<double>(one.batches) / static_cast<double>(spec.trainers.size());
     if (per_trainer > 0) steps.push_back(as_seconds(one.took_ns) / per_trainer);
     sum.waits.add(one.waits);
@@ -87,6 +88,7 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
   }
   sum.images_per_s = estimate(sum.rates);
   sum.stalled = estimate(stalls);
+  sum.at_barrier = estimate(barriers);
   sum.step_s = estimate(steps);
   sum.log = hash128(logs).hex();
   sum.naive = bounds_of(spec);
@@ -104,6 +106,7 @@ nlohmann::json to_json(const Prediction& p) {
   nlohmann::json json = {
       {"images_per_s", estimate_json(p.images_per_s)},
       {"stalled", estimate_json(p.stalled)},
+      {"at_barrier", estimate_json(p.at_barrier)},
       {"step_s", estimate_json(p.step_s)},
       {"wait_ms",
        {{"mean", p.waits.mean() * 1e-6},

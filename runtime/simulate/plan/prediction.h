@@ -31,9 +31,10 @@ struct Prediction {
   std::string failure;        // of the first seed that failed, and which
   std::vector<double> rates;  // images a second, by seed
   Estimate images_per_s;
-  Estimate stalled;  // share of the programs' time in which they wait for batches
-  Estimate step_s;   // mean time of a step, waiting and all
-  Histogram waits;   // of each next(), all seeds
+  Estimate stalled;     // share of the programs' time in which they wait for batches
+  Estimate at_barrier;  // and for each other after a step: most often for one that waits for its batch
+  Estimate step_s;      // mean time of a step, waiting and all
+  Histogram waits;      // of each next(), all seeds
   double loaders_busy = 0;
   double busiest_link = 0;
   double first_batch_s = 0;

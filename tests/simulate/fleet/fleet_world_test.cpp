@@ -75,6 +75,20 @@ TEST_CASE("trainers wait for the slowest at each step, and not where there is no
   CHECK(run(spec).took_ns <= together.took_ns);
 }
 
+TEST_CASE("what a job loses is waited for: for a batch, or at the barrier for one that waits for its batch") {
+  FleetSpec spec = small(4, 5 * kMillisecond, 400);
+  for (int i = 1; i < 4; ++i) spec.trainers.push_back(spec.trainers.front());
+  spec.samples.work_ns = Distribution::lognormal(3e6, 0.8);
+  const FleetResult bound_by_loaders = run(spec);
+  const double pace = 4 * 12 / as_seconds(5 * kMillisecond + spec.overhead.hand_over_ns);
+  CHECK(bound_by_loaders.images_per_s < 0.2 * pace);
+  CHECK(bound_by_loaders.at_barrier > 0.1);
+  CHECK(1 - bound_by_loaders.stalled - bound_by_loaders.at_barrier ==
+        doctest::Approx(bound_by_loaders.images_per_s / pace).epsilon(0.05));
+  spec.barrier = false;
+  CHECK(run(spec).at_barrier == 0);
+}
+
 TEST_CASE("one seed gives one log, and another one another") {
   FleetSpec spec = far_loaders(4, 5 * kMillisecond, 1e8);
   spec.samples.work_ns = Distribution::lognormal(3e6, 0.8);

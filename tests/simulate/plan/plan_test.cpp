@@ -51,16 +51,20 @@ TEST_CASE("a target out of reach says by what") {
   CHECK(!program.reachable);
   CHECK(program.sentence.find("No fleet of this cluster reaches 5000 images/s; the bound is 1") == 0);
   CHECK(program.sentence.find("because the training program takes no more") != std::string::npos);
+  CHECK(program.remedy.find("shorten program.step_ms, or give the job more trainers, or ask for less: --target 1") ==
+        0);
   const FleetPlan threads = find_plan(small_plan({"program.step_ms=1", "nodes.cpu.count=1", "nodes.big.count=0"}),
                                       {.images_per_s = 9000}, kQuick);
   CHECK(!threads.reachable);
   CHECK(threads.sentence.find("because of the loaders' threads") != std::string::npos);
+  CHECK(threads.remedy.find("raise count or cores of a kind of machine under nodes, or ask for less: --target ") == 0);
   REQUIRE(threads.largest);
   CHECK(threads.largest->machines == 1);
   const FleetPlan none =
       find_plan(small_plan({"nodes.gpu.cores=8", "nodes.cpu.count=0", "nodes.big.count=0"}), {}, kQuick);
   CHECK(!none.reachable);
   CHECK(none.sentence.find("no core that a loader could use") != std::string::npos);
+  CHECK(none.remedy.find("raise cores of the machines that train, or lower cores_for_training or loader.threads") == 0);
 }
 
 TEST_CASE("a small data set is planned by the steps that it has") {
