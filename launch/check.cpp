@@ -3,10 +3,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "launch/command.h"
@@ -110,15 +108,12 @@ class Examiner {
 };
 
 // Looks at every sample that is here, or at every n-th.
-void examine(const SplitContext& context, const IndexRanges& here, int64_t stride, bool decode, int threads,
-             Examined& findings) {
-  std::atomic<int64_t> next{0};
-  const auto look = [&] {
-    Examiner examiner(context, decode);
-    for (;;) {
-      const int64_t index = next.fetch_add(stride);
-      if (index >= context.source().size()) return;
-      if (!here.contains(index)) continue;
+void examine(const SplitContext& context, const IndexRanges& here, int64_t stride, bool decode, Examined& findings) {
+  const int64_t count = (context.source().size() + stride - 1) / stride;
+  for_each_on_threads(static_cast<size_t>(count), number_of_cores(), [&] {
+    return [&, examiner = Examiner(context, decode)](size_t number) mutable {
+      const int64_t index = static_cast<int64_t>(number) * stride;
+      if (!here.contains(index)) return;
       ++findings.looked;
       std::string why;
       try {
@@ -128,23 +123,11 @@ void examine(const SplitContext& context, const IndexRanges& here, int64_t strid
         why = error.message();
         ++findings.unreadable;
       }
-      if (why.empty()) continue;
+      if (why.empty()) return;
       MutexLock lock(findings.mutex);
       findings.unusable[index] = why;
-    }
-  };
-  std::exception_ptr problem;  // of the machine: no memory
-  const auto work = [&] {
-    try {
-      look();
-    } catch (...) {
-      next = context.source().size();
-      MutexLock lock(findings.mutex);
-      if (!problem) problem = std::current_exception();
-    }
-  };
-  work_on_threads(static_cast<size_t>(threads), work);
-  if (problem) std::rethrow_exception(problem);
+    };
+  });
 }
 
 void print_classes(const Source& source) {
@@ -369,8 +352,7 @@ class JobCheck {
     const int64_t stride = most_ > 0 ? std::max<int64_t>(1, source.size() / most_) : 1;
     Examined findings;
     const IndexRanges here = source.readable().ranges;
-    examine(context, here, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
-            findings);
+    examine(context, here, stride, decode_, findings);
     if (here.samples() < source.size()) {
       std::printf("  %s of the samples are on this node's disks (dataset.local); a job needs each on some loader's\n",
                   thousands(here.samples()).c_str());

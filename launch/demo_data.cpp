@@ -7,12 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <csetjmp>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
-#include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
@@ -608,38 +605,27 @@ DemoDataResult make_demo_data(const DemoDataOptions& options) {
     }
   }
 
-  std::atomic<size_t> next{0};
-  std::atomic<bool> stop{false};
-  Mutex mutex;  // guards the result, the error and calls of progress
-  std::exception_ptr error;
-  const auto work = [&] {
-    try {
-      for (size_t i = next++; i < tasks.size() && !stop; i = next++) {
-        const Task& task = tasks[i];
-        const std::vector<std::byte> picture =
-            make_demo_picture(task.split, task.index, options.classes, options.seed, options.kind);
-        const std::string path = folder_of(task.split, task.index) + "/" + file_name(task.index);
-        const std::string partial = path + ".partial";  // no image's extension, so nobody takes it for one
-        write_file(partial, {picture});
-        std::error_code code;
-        fs::rename(partial, path, code);
-        if (code) throw Error(ErrorKind::runtime, "cannot name '" + path + "': " + code.message());
-        const MutexLock lock(mutex);
-        ++result.made;
-        result.bytes += static_cast<int64_t>(picture.size());
-        if (options.progress) {
-          options.progress(result.reused + result.made, result.reused + static_cast<int64_t>(tasks.size()));
-        }
-      }
-    } catch (...) {
-      stop = true;
+  Mutex mutex;  // guards the result and calls of progress
+  const size_t threads = options.threads > 0 ? static_cast<size_t>(options.threads) : number_of_cores();
+  for_each_on_threads(tasks.size(), threads, [&] {
+    return [&](size_t i) {
+      const Task& task = tasks[i];
+      const std::vector<std::byte> picture =
+          make_demo_picture(task.split, task.index, options.classes, options.seed, options.kind);
+      const std::string path = folder_of(task.split, task.index) + "/" + file_name(task.index);
+      const std::string partial = path + ".partial";  // no image's extension, so nobody takes it for one
+      write_file(partial, {picture});
+      std::error_code code;
+      fs::rename(partial, path, code);
+      if (code) throw Error(ErrorKind::runtime, "cannot name '" + path + "': " + code.message());
       const MutexLock lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-  };
-  const size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  work_on_threads(std::min(options.threads > 0 ? static_cast<size_t>(options.threads) : cores, tasks.size()), work);
-  if (error) std::rethrow_exception(error);
+      ++result.made;
+      result.bytes += static_cast<int64_t>(picture.size());
+      if (options.progress) {
+        options.progress(result.reused + result.made, result.reused + static_cast<int64_t>(tasks.size()));
+      }
+    };
+  });
   return result;
 }
 

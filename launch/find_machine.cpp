@@ -64,7 +64,7 @@ void find_cpus(Findings& findings) {
   Finding finding{"cpu", (model.empty() ? "" : model + ", ") + std::to_string(allowed) + " of " +
                              std::to_string(online) + " CPUs, " +
                              (vectors != nullptr ? std::string(vectors) + ": JPEG's entropy decoding in sixteen lanes"
-                                                 : "no AVX2: JPEG's entropy decoding in scalar lanes")};
+                                                 : "no AVX2: JPEG's entropy decoding without lanes")};
   if (allowed < online) {
     finding.level = FindingLevel::note;
     finding.remedy = "a launcher, container or taskset keeps this process to some CPUs; loader.threads shares those";

@@ -7,14 +7,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 #include "launch/command.h"
 #include "launch/dataset_given.h"
 #include "launch/parquet_data.h"
 #include "runtime/base/error.h"
 #include "runtime/base/several_threads.h"
-#include "runtime/base/thread_annotations.h"
 #include "runtime/base/utf8.h"
 #include "runtime/datasets/containers.h"
 #include "runtime/datasets/index_file.h"
@@ -44,42 +42,31 @@ struct Summary {
 // Sizes of files and of pictures, and where decoding may enter them, into the table.
 Summary look_at_pictures(TableBuilder& builder, const Source& source, const DecodeLimits& limits, bool restart_points) {
   std::vector<std::string> points(static_cast<size_t>(restart_points ? source.size() : 0));
-  std::atomic<int64_t> next{0};
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unusable{0};
-  Mutex mutex;
-  std::exception_ptr trouble;
-  const auto work = [&] {
-    SourceSample sample;
-    for (int64_t index = next++; index < source.size(); index = next++) {
-      try {
-        DrawKey key;
-        key.index = static_cast<uint64_t>(index);
-        SampleStatus status = source.load(key, sample);
-        ImageHeader header{ImageFormat::unknown, sample.width, sample.height};
-        if (status.ok() && sample.width == 0) status = read_header(sample.image, limits, header);
-        SampleRow& row = builder.row(index);  // each thread has rows of its own
-        if (row.file == kOwnFile) row.bytes = sample.image.size();
-        bytes += static_cast<int64_t>(sample.image.size());
-        if (status.ok()) {
-          builder.header(index, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
-          SideIndex found;
-          if (restart_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
-            points[static_cast<size_t>(index)] = found.serialise();
-            row.check = sum_of_picture(sample.image);
-          }
-        } else {
-          ++unusable;
+  for_each_on_threads(static_cast<size_t>(source.size()), number_of_cores(), [&] {
+    return [&, sample = SourceSample()](size_t i) mutable {
+      const auto index = static_cast<int64_t>(i);
+      DrawKey key;
+      key.index = static_cast<uint64_t>(index);
+      SampleStatus status = source.load(key, sample);
+      ImageHeader header{ImageFormat::unknown, sample.width, sample.height};
+      if (status.ok() && sample.width == 0) status = read_header(sample.image, limits, header);
+      SampleRow& row = builder.row(index);  // each thread has rows of its own
+      if (row.file == kOwnFile) row.bytes = sample.image.size();
+      bytes += static_cast<int64_t>(sample.image.size());
+      if (status.ok()) {
+        builder.header(index, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
+        SideIndex found;
+        if (restart_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
+          points[static_cast<size_t>(index)] = found.serialise();
+          row.check = sum_of_picture(sample.image);
         }
-      } catch (...) {
-        next = source.size();
-        MutexLock lock(mutex);
-        if (!trouble) trouble = std::current_exception();
+      } else {
+        ++unusable;
       }
-    }
-  };
-  work_on_threads(std::thread::hardware_concurrency(), work);
-  if (trouble) std::rethrow_exception(trouble);
+    };
+  });
   Summary out;
   out.bytes = bytes;
   out.unusable = unusable;

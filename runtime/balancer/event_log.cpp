@@ -1,14 +1,17 @@
 #include "runtime/balancer/event_log.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
+#include "runtime/base/members.h"
 
 namespace penstock {
 
@@ -18,177 +21,66 @@ using Json = nlohmann::json;
 
 constexpr int kVersion = 6;
 
-// clang-format off: a table is read best as one
-// Each struct's fields are listed once, here, and read and written through the same list.
+// What the log calls a struct, and its members in the order in which they are declared.
 template <class T>
-struct Name;
+constexpr int kNames = 0;
 template <>
-struct Name<LoaderJoined> {
-  static constexpr const char* value = "loader_joined";
-};
+constexpr std::array kNames<LoaderJoined> = {"loader_joined", "loader",         "depth",  "chunk_buffers",
+                                             "node",          "executor_class", "threads"};
 template <>
-struct Name<LoaderAlive> {
-  static constexpr const char* value = "loader_alive";
-};
+constexpr std::array kNames<LoaderAlive> = {"loader_alive", "loader"};
 template <>
-struct Name<LoaderLost> {
-  static constexpr const char* value = "loader_lost";
-};
+constexpr std::array kNames<LoaderLost> = {"loader_lost", "loader", "reason"};
 template <>
-struct Name<LoaderDraining> {
-  static constexpr const char* value = "loader_draining";
-};
+constexpr std::array kNames<LoaderDraining> = {"loader_draining", "loader"};
 template <>
-struct Name<LoaderDrained> {
-  static constexpr const char* value = "loader_drained";
-};
+constexpr std::array kNames<LoaderDrained> = {"loader_drained", "loader"};
 template <>
-struct Name<LoaderAhead> {
-  static constexpr const char* value = "loader_ahead";
-};
+constexpr std::array kNames<LoaderAhead> = {"loader_ahead", "loader", "leases"};
 template <>
-struct Name<LeaseStreamOpened> {
-  static constexpr const char* value = "lease_stream_opened";
-};
+constexpr std::array kNames<LeaseStreamOpened> = {
+    "lease_stream_opened", "lease_stream",     "receiver",     "node", "first_step", "steps",
+    "chunks_per_step",     "chunks_last_step", "payload_bytes"};
 template <>
-struct Name<BatchBufferReserved> {
-  static constexpr const char* value = "batch_buffer_reserved";
-};
+constexpr std::array kNames<BatchBufferReserved> = {"batch_buffer_reserved", "lease_stream", "step", "chunk_bytes",
+                                                    "groups"};
 template <>
-struct Name<SamplesHeld> {
-  static constexpr const char* value = "samples_held";
-};
+constexpr std::array kNames<SamplesHeld> = {"samples_held", "lease_stream", "loader", "groups"};
 template <>
-struct Name<CursorMoved> {
-  static constexpr const char* value = "cursor_moved";
-};
+constexpr std::array kNames<CursorMoved> = {"cursor_moved", "lease_stream", "cursor", "waiting"};
 template <>
-struct Name<LeaseStreamClosed> {
-  static constexpr const char* value = "lease_stream_closed";
-};
+constexpr std::array kNames<LeaseStreamClosed> = {"lease_stream_closed", "lease_stream"};
 template <>
-struct Name<ChunkProduced> {
-  static constexpr const char* value = "chunk_produced";
-};
+constexpr std::array kNames<ChunkProduced> = {"chunk_produced", "loader", "lease",  "busy_ns",
+                                              "bytes",          "pixels", "held_ns"};
 template <>
-struct Name<ChunkFailed> {
-  static constexpr const char* value = "chunk_failed";
-};
+constexpr std::array kNames<ChunkFailed> = {"chunk_failed", "loader", "lease", "reason"};
 template <>
-struct Name<ChunkAccepted> {
-  static constexpr const char* value = "chunk_accepted";
-};
+constexpr std::array kNames<ChunkAccepted> = {"chunk_accepted", "lease"};
 template <>
-struct Name<ChunkBufferFreed> {
-  static constexpr const char* value = "chunk_buffer_freed";
-};
+constexpr std::array kNames<ChunkBufferFreed> = {"chunk_buffer_freed", "loader", "receiver"};
 template <>
-struct Name<Tick> {
-  static constexpr const char* value = "tick";
-};
+constexpr std::array kNames<Tick> = {"tick"};
 template <>
-struct Name<Grant> {
-  static constexpr const char* value = "grant";
-};
+constexpr std::array kNames<Grant> = {"grant", "loader", "receiver", "lease", "deadline", "compared"};
 template <>
-struct Name<Revoke> {
-  static constexpr const char* value = "revoke";
-};
+constexpr std::array kNames<Revoke> = {"revoke", "loader", "lease"};
 template <>
-struct Name<GiveUpLoader> {
-  static constexpr const char* value = "give_up_loader";
-};
+constexpr std::array kNames<GiveUpLoader> = {"give_up_loader", "loader", "reason"};
 template <>
-struct Name<FailLeaseStream> {
-  static constexpr const char* value = "fail_lease_stream";
-};
+constexpr std::array kNames<FailLeaseStream> = {"fail_lease_stream", "lease_stream", "reason", "unreadable"};
 
-template <class F>
-void fields(LoaderJoined& e, F& f) {
-  f("loader", e.loader), f("depth", e.depth), f("chunk_buffers", e.chunk_buffers), f("node", e.node),
-      f("executor_class", e.executor_class), f("threads", e.threads);
+template <class T, class Visitor>
+void visit_members(T& of, Visitor& visitor) {
+  constexpr auto& names = kNames<std::remove_const_t<T>>;
+  std::apply(
+      [&](auto&... member) {
+        static_assert(names.size() == 1 + sizeof...(member));
+        [[maybe_unused]] auto name = names.begin();
+        (visitor(*++name, member), ...);
+      },
+      members_of(of));
 }
-template <class F>
-void fields(LoaderAlive& e, F& f) {
-  f("loader", e.loader);
-}
-template <class F>
-void fields(LoaderLost& e, F& f) {
-  f("loader", e.loader), f("reason", e.reason);
-}
-template <class F>
-void fields(LoaderDraining& e, F& f) {
-  f("loader", e.loader);
-}
-template <class F>
-void fields(LoaderDrained& a, F& f) {
-  f("loader", a.loader);
-}
-template <class F>
-void fields(LoaderAhead& e, F& f) {
-  f("loader", e.loader), f("leases", e.leases);
-}
-template <class F>
-void fields(LeaseStreamOpened& e, F& f) {
-  f("lease_stream", e.lease_stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step),
-      f("steps", e.steps);
-  f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step),
-      f("payload_bytes", e.payload_bytes);
-}
-template <class F>
-void fields(BatchBufferReserved& e, F& f) {
-  f("lease_stream", e.lease_stream), f("step", e.step), f("chunk_bytes", e.chunk_bytes), f("groups", e.groups);
-}
-template <class F>
-void fields(SamplesHeld& e, F& f) {
-  f("lease_stream", e.lease_stream), f("loader", e.loader), f("groups", e.groups);
-}
-template <class F>
-void fields(CursorMoved& e, F& f) {
-  f("lease_stream", e.lease_stream), f("cursor", e.cursor), f("waiting", e.waiting);
-}
-template <class F>
-void fields(LeaseStreamClosed& e, F& f) {
-  f("lease_stream", e.lease_stream);
-}
-template <class F>
-void fields(ChunkProduced& e, F& f) {
-  f("loader", e.loader), f("lease", e.lease), f("busy_ns", e.busy_ns), f("bytes", e.bytes), f("pixels", e.pixels),
-      f("held_ns", e.held_ns);
-}
-template <class F>
-void fields(ChunkFailed& e, F& f) {
-  f("loader", e.loader), f("lease", e.lease), f("reason", e.reason);
-}
-template <class F>
-void fields(ChunkAccepted& e, F& f) {
-  f("lease", e.lease);
-}
-template <class F>
-void fields(ChunkBufferFreed& e, F& f) {
-  f("loader", e.loader), f("receiver", e.receiver);
-}
-template <class F>
-void fields(Tick&, F&) {}
-template <class F>
-void fields(Grant& a, F& f) {
-  f("loader", a.loader), f("receiver", a.receiver), f("lease", a.lease), f("deadline", a.deadline),
-      f("compared", a.compared);
-}
-template <class F>
-void fields(Revoke& a, F& f) {
-  f("loader", a.loader), f("lease", a.lease);
-}
-template <class F>
-void fields(GiveUpLoader& a, F& f) {
-  f("loader", a.loader), f("reason", a.reason);
-}
-template <class F>
-void fields(FailLeaseStream& a, F& f) {
-  f("lease_stream", a.lease_stream), f("reason", a.reason);
-  if (a.unreadable.lease_stream != 0) f("unreadable", a.unreadable);
-}
-// clang-format on
 
 struct Writer {
   Json& out;
@@ -196,7 +88,7 @@ struct Writer {
   template <class T>
   void operator()(const char* name, const T& value) {
     if constexpr (std::is_same_v<T, LeaseKey>) {
-      out[name] = {value.lease_stream, value.step, value.chunk, value.generation};
+      if (value.lease_stream != 0) out[name] = {value.lease_stream, value.step, value.chunk, value.generation};
     } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
       if (!value.empty()) out[name] = value;
     } else {
@@ -244,8 +136,8 @@ struct Reader {
   }
 };
 
-template <class F>
-void fields(BalancerOptions& o, F& f) {
+template <class Options, class Visitor>
+void visit_options(Options& o, Visitor& f) {
   f("random_seed", o.random_seed), f("lease_timeout_ns", o.lease_timeout_ns), f("lost_after_ns", o.lost_after_ns);
   f("all_lost_ns", o.all_lost_ns);
   f("max_attempts", o.max_attempts), f("retry_for_ns", o.retry_for_ns), f("receivers", o.receivers);
@@ -259,11 +151,11 @@ std::string text_of(const Json& json) {
 template <class Variant>
 std::string named_json(const char* kind, const Variant& variant) {
   return std::visit(
-      [kind](auto value) {
+      [kind](const auto& value) {
         Json json;
-        json[kind] = Name<decltype(value)>::value;
+        json[kind] = kNames<std::decay_t<decltype(value)>>[0];
         Writer writer{json};
-        fields(value, writer);
+        visit_members(value, writer);
         return text_of(json);
       },
       variant);
@@ -281,10 +173,10 @@ Event event_named(const std::string& name, const Json& json) {
     throw Error(ErrorKind::usage, "balancer log: no event is called '" + name + "'");
   } else {
     using T = std::variant_alternative_t<I, Event>;
-    if (name != Name<T>::value) return event_named<I + 1>(name, json);
+    if (name != kNames<T>[0]) return event_named<I + 1>(name, json);
     T event;
     Reader reader{json};
-    fields(event, reader);
+    visit_members(event, reader);
     return event;
   }
 }
@@ -312,9 +204,8 @@ std::string log_first_line(const BalancerOptions& options) {
   json["penstock_balancer_log"] = kVersion;
   json["policy"] = options.policy == BalancerOptions::Policy::random ? "random" : "deadline";
   if (options.embedded) json["embedded"] = true;
-  BalancerOptions copy = options;
   Writer writer{json};
-  fields(copy, writer);
+  visit_options(options, writer);
   return text_of(json) + "\n";
 }
 
@@ -339,7 +230,7 @@ BalancerOptions options_from_first_line(const std::string& line) {
   }
   options.embedded = json.value("embedded", Json(false)) == Json(true);
   Reader reader{json};
-  fields(options, reader);
+  visit_options(options, reader);
   return options;
 }
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <exception>
 #include <tuple>
 #include <utility>
 
@@ -204,23 +203,9 @@ void ImageFolder::find_classes() {
 
 std::vector<ImageFolder::ClassListing> ImageFolder::list_classes() {
   std::vector<ClassListing> listings(classes_.size());
-  std::vector<std::exception_ptr> errors(classes_.size());
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < classes_.size(); i = next++) {
-      try {
-        listings[i] = list_class(root_, classes_[i], files_);
-      } catch (...) {
-        errors[i] = std::current_exception();
-        next = classes_.size();
-      }
-    }
-  };
   // Listing waits for the disk, not for the processor, so the number of threads has nothing to do with cores.
-  work_on_threads(std::min<size_t>(8, classes_.size()), work);
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  for_each_on_threads(classes_.size(), 8,
+                      [&] { return [&](size_t i) { listings[i] = list_class(root_, classes_[i], files_); }; });
   return listings;
 }
 

@@ -254,17 +254,6 @@ std::string describe(const YamlNode& node) {
   return "the text " + in_quotes(node.text);
 }
 
-ParamValue in_kind(const ParamValue& value, ParamKind kind) {
-  const auto* integer = std::get_if<int64_t>(&value);
-  const auto* number = std::get_if<double>(&value);
-  if (kind == ParamKind::number && integer != nullptr) return static_cast<double>(*integer);
-  if (kind == ParamKind::numbers || kind == ParamKind::integers) {
-    if (integer != nullptr) return std::vector<double>{static_cast<double>(*integer)};
-    if (number != nullptr) return std::vector<double>{*number};
-  }
-  return value;
-}
-
 std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info, const std::string& path,
                                      Complaints& complaints) {
   if (node.kind == YamlNode::Kind::unknown) return std::nullopt;

@@ -25,9 +25,6 @@ std::optional<int64_t> as_integer(const YamlNode& node);
 std::optional<double> as_number(const YamlNode& node);  // integers too
 std::optional<bool> as_boolean(const YamlNode& node);
 
-// The one type its kind has: a default written as 1 becomes 1.0 or [1] where that is what a file's 1 would become.
-ParamValue in_kind(const ParamValue& value, ParamKind kind);
-
 // A number as people write it: "64", "0.001", the shortest text that reads back the same.
 std::string number_text(double value);
 

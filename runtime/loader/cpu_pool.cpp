@@ -94,15 +94,19 @@ ExecutorFigures CpuPool::figures() const {
 }
 
 void CpuPool::come_back(PooledWork& item, std::span<const size_t> made, std::span<const size_t> unmade) {
-  MutexLock lock(mutex_);
-  if (!item.work->finish) made = {};
-  item.finish.insert(item.finish.end(), made.begin(), made.end());
-  item.again.insert(item.again.end(), unmade.begin(), unmade.end());
-  item.unfinished += made.size() + unmade.size();
-  figures_.remade += std::ssize(unmade);
-  if (!made.empty() || !unmade.empty()) changed_.notify_all();
-  --item.away;
-  finish_item(item);
+  std::unique_ptr<ChunkWork> whole;
+  {
+    MutexLock lock(mutex_);
+    if (!item.work->finish) made = {};
+    item.finish.insert(item.finish.end(), made.begin(), made.end());
+    item.again.insert(item.again.end(), unmade.begin(), unmade.end());
+    item.unfinished += made.size() + unmade.size();
+    figures_.remade += std::ssize(unmade);
+    if (!made.empty() || !unmade.empty()) changed_.notify_all();
+    --item.away;
+    whole = finish_item(item);
+  }
+  hand_over(std::move(whole));
 }
 
 void CpuPool::end_threads() {
@@ -128,6 +132,8 @@ void CpuPool::run(const std::vector<int>& cpus) {
     PooledWork* item = nullptr;
     size_t sample = 0;
     Step step = Step::make;
+    std::unique_ptr<ChunkWork> whole;
+    bool spoilt = false;
     {
       MutexLock lock(mutex_);
       while ((item = next_item()) == nullptr) {
@@ -137,10 +143,12 @@ void CpuPool::run(const std::vector<int>& cpus) {
       if (stopping_) return;
       step = begin_step(*item, sample);
       // Once an error of the environment has spoilt the chunk, the rest of it would be work for nothing.
-      if (!item->work->failure.empty()) {
-        end_step(*item, step, {});
-        continue;
-      }
+      spoilt = !item->work->failure.empty();
+      if (spoilt) whole = end_step(*item, step, {});
+    }
+    if (spoilt) {
+      hand_over(std::move(whole));
+      continue;
     }
     // A list's elements stay where they are while others come and go, and this item cannot go before we count off.
     const Nanoseconds begun = clock.now();
@@ -156,9 +164,12 @@ void CpuPool::run(const std::vector<int>& cpus) {
       if (offload != nullptr) offload->forget();
     }
     done.busy_ns = clock.now() - begun;
-    MutexLock lock(mutex_);
-    if (!done.failure.empty() && item->work->failure.empty()) item->work->failure = done.failure;
-    end_step(*item, step, done);
+    {
+      MutexLock lock(mutex_);
+      if (!done.failure.empty() && item->work->failure.empty()) item->work->failure = done.failure;
+      whole = end_step(*item, step, done);
+    }
+    hand_over(std::move(whole));
   }
 }
 
@@ -195,7 +206,7 @@ CpuPool::Done CpuPool::make(PooledWork& item, size_t sample, SampleMaker& maker,
   }
   const MakeTimes before = maker.times();
   std::vector<std::byte*> fields;
-  for (size_t f = 0; f < table.size(); ++f) {
+  for (size_t f = 0; f < table.size() && work.memory != nullptr; ++f) {
     fields.push_back(work.memory + item.layout.offsets[f] + sample * table[f].bytes_per_sample());
   }
   work.records[sample] =
@@ -209,7 +220,7 @@ CpuPool::Done CpuPool::make(PooledWork& item, size_t sample, SampleMaker& maker,
   return done;
 }
 
-void CpuPool::end_step(PooledWork& item, Step step, const Done& done) {
+std::unique_ptr<ChunkWork> CpuPool::end_step(PooledWork& item, Step step, const Done& done) {
   const MakeTimes& times = done.times;
   item.work->busy_ns += done.busy_ns;
   item.work->bytes += times.encoded_bytes;
@@ -228,20 +239,24 @@ void CpuPool::end_step(PooledWork& item, Step step, const Done& done) {
     figures_.feed_ns += done.feed_ns.value_or(0);
   }
   if (--item.unfinished == 0 && item.notes) offload_->flush(item);
-  finish_item(item);
+  return finish_item(item);
 }
 
-void CpuPool::finish_item(PooledWork& item) {
-  if (item.unfinished > 0 || item.away > 0) return;
+std::unique_ptr<ChunkWork> CpuPool::finish_item(PooledWork& item) {
+  if (item.unfinished > 0 || item.away > 0) return nullptr;
   if (item.notes) offload_->end(item);
-  done_.push_back(std::move(item.work));
-  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-    if (&*it == &item) {
-      queue_.erase(it);
-      break;
-    }
-  }
+  std::unique_ptr<ChunkWork> work = std::move(item.work);
+  queue_.remove_if([&](const PooledWork& one) { return &one == &item; });
+  if (work->on_done) return work;
+  done_.push_back(std::move(work));
   wakeup_.set();
+  return nullptr;
+}
+
+void CpuPool::hand_over(std::unique_ptr<ChunkWork> work) {
+  if (work == nullptr) return;
+  const auto on_done = std::move(work->on_done);
+  on_done(std::move(work));
 }
 
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus) {

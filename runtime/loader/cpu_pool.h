@@ -112,8 +112,10 @@ class CpuPool final : public Executor {
   PooledWork* next_item() PENSTOCK_REQUIRES(mutex_);
   Step begin_step(PooledWork& item, size_t& sample) PENSTOCK_REQUIRES(mutex_);
   static Done make(PooledWork& item, size_t sample, SampleMaker& maker, ThreadOffload* offload);
-  void end_step(PooledWork& item, Step step, const Done& done) PENSTOCK_REQUIRES(mutex_);
-  void finish_item(PooledWork& item) PENSTOCK_REQUIRES(mutex_);
+  // The work, where it is whole now and has an `on_done`: for hand_over().
+  std::unique_ptr<ChunkWork> end_step(PooledWork& item, Step step, const Done& done) PENSTOCK_REQUIRES(mutex_);
+  std::unique_ptr<ChunkWork> finish_item(PooledWork& item) PENSTOCK_REQUIRES(mutex_);
+  static void hand_over(std::unique_ptr<ChunkWork> work);
 
   PoolOffload* const offload_;
   mutable Mutex mutex_;

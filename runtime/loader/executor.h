@@ -13,7 +13,7 @@
 //   and the chunk buffer does not have the image; other samples' images are in the chunk buffer, too. Everything else
 //   is made in the chunk buffer.
 // Thread-safety: a loader calls it from its event loop alone; the two that are made here may be called from any thread,
-//   as serving does (serving/collecting_executor.h). Ownership: a work, as above, and what it keeps by shared_ptr; works
+//   as serving does. Ownership: a work, as above, and what it keeps by shared_ptr; works
 //   that are not done when the executor is destroyed are dropped, after its threads have ended.
 // Failure: trouble of the environment while a sample is made is the work's `failure`, and the work is done all the same;
 //   submit() and next_done() say nothing of it. Making an executor may be Error(runtime): no threads, no GPU memory.
@@ -47,6 +47,7 @@ struct ChunkWork {
   uint64_t reads = 0;           // ReadAhead's ticket
   Nanoseconds leased_ns = -1;   // when the lease came; -1: it waited for its split
   std::byte* memory = nullptr;  // of the chunk buffer; laid out by chunk_layout(split->fields(), lease.samples.size())
+                                // nullptr: `make` needs none, and gets no fields
 
   // How to make sample `i` where it is none of the split's source; may be called again for the same. Empty: as
   // SampleMaker::make() does.
@@ -54,6 +55,9 @@ struct ChunkWork {
   // What is done to sample `i` when its image is there, by one of the threads; before the work is done, and once,
   // unless the work fails. Empty: nothing.
   std::function<void(size_t i)> finish;
+  // Called with the work when it is done, by the thread that has done the last of it; must not throw. Empty: it is for
+  // next_done().
+  std::function<void(std::unique_ptr<ChunkWork>)> on_done;
 
   // GPUs, a bit each, in whose memory its images may stay, for another process to read: the one that the chunk goes to.
   uint64_t exported_gpus = 0;

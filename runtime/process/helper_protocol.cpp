@@ -2,30 +2,13 @@
 
 #include <algorithm>
 
-#include "runtime/base/wire.h"
+#include "runtime/base/codec.h"
 
 namespace penstock {
-namespace {
-
-std::vector<std::byte> encode(const ProgramSpec& spec) {
-  WireWriter out;
-  for (const auto* list : {&spec.argv, &spec.environment}) {
-    out.u32(static_cast<uint32_t>(list->size()));
-    for (const std::string& entry : *list) out.text(entry);
-  }
-  out.text(spec.folder);
-  out.u32(static_cast<uint32_t>(spec.cpus.size()));
-  for (const int cpu : spec.cpus) out.i32(cpu);
-  out.u8(spec.keep_stdin ? 1 : 0);
-  out.u8(spec.relay_output ? 1 : 0);
-  out.f64(spec.grace_s);
-  return out.take();
-}
-
-}  // namespace
-
 std::vector<std::vector<std::byte>> spec_packets(const ProgramSpec& spec) {
-  const std::vector<std::byte> bytes = encode(spec);
+  WireWriter whole;
+  codec::put(whole, spec);
+  const std::vector<std::byte> bytes = whole.take();
   std::vector<std::vector<std::byte>> packets;
   for (size_t at = 0; at < bytes.size(); at += kSpecPartBytes) {
     const size_t size = std::min(kSpecPartBytes, bytes.size() - at);
@@ -41,14 +24,7 @@ std::vector<std::vector<std::byte>> spec_packets(const ProgramSpec& spec) {
 ProgramSpec decode_spec(std::span<const std::byte> bytes) {
   WireReader in(bytes, "program to start");
   ProgramSpec spec;
-  for (auto* list : {&spec.argv, &spec.environment}) {
-    for (uint32_t left = in.u32(); left > 0; --left) list->push_back(in.text());
-  }
-  spec.folder = in.text();
-  for (uint32_t left = in.u32(); left > 0; --left) spec.cpus.push_back(in.i32());
-  spec.keep_stdin = in.u8() != 0;
-  spec.relay_output = in.u8() != 0;
-  spec.grace_s = in.f64();
+  codec::get(in, spec);
   in.end();
   return spec;
 }

@@ -3,69 +3,22 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/codec.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/wire.h"
 
 namespace penstock {
 namespace {
-constexpr uint32_t kMagic = 0x31435350;  // "PSC1"
-constexpr uint8_t kValid = 1;
-constexpr uint8_t kBad = 2;
-constexpr uint8_t kSubstituted = 4;
-constexpr uint8_t kOnGpu = 8;
-constexpr uint8_t kHashed = 16;
-constexpr uint8_t kPadding = 32;
+constexpr uint32_t kMagic = 0x32435350;  // "PSC2"
 }  // namespace
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
   WireWriter out;
-  out.u32(kMagic);
-  out.u64(header.lease.lease_stream);
-  out.u64(header.fingerprint);
-  out.i64(header.epoch);
-  out.i64(header.lease.step);
-  out.i32(header.replica);
-  out.i32(header.lease.chunk);
-  out.u32(header.lease.generation);
-  out.u8(header.arithmetic);
-  out.u8(header.compared ? 1 : 0);
-  out.i32(header.first_row);
-  out.i32(header.samples);
-  out.u64(header.payload_bytes);
-  out.u32(header.payload_crc);
-  out.i32(header.buffer_range ? header.buffer_range->gpu : -1);
-  if (header.buffer_range) {
-    out.u64(header.buffer_range->id);
-    out.u64(header.buffer_range->at);
-    out.u64(header.buffer_range->bytes);
-  }
-  for (const SampleRecord& r : records) {
-    out.i64(r.planned.position);
-    out.i64(r.planned.index);
-    out.i64(r.index);
-    out.u16(r.planned.occurrence);
-    out.u8(static_cast<uint8_t>((r.planned.valid ? kValid : 0) | (r.bad ? kBad : 0) |
-                                (r.substituted ? kSubstituted : 0) | (r.on_gpu ? kOnGpu : 0) |
-                                (r.pixel_hash ? kHashed : 0) | (r.padding ? kPadding : 0)));
-    out.u16(r.attempts);
-    out.i32(r.width);
-    out.i32(r.height);
-    out.text(r.key);
-    out.text(r.substitute);
-    out.text(r.reason);
-    out.u16(static_cast<uint16_t>(r.draws.size()));
-    for (const TransformDraw& draw : r.draws) {
-      out.u16(draw.position);
-      out.u16(static_cast<uint16_t>(draw.values.size()));
-      for (const int64_t value : draw.values) out.i64(value);
-    }
-    if (r.pixel_hash) {
-      out.u64(r.pixel_hash->low);
-      out.u64(r.pixel_hash->high);
-    }
-  }
-  out.u32(crc32c(out.bytes().data(), out.size()));
+  codec::put(out, kMagic);
+  codec::put(out, header);
+  for (const SampleRecord& record : records) codec::put(out, record);
+  codec::put(out, crc32c(out.bytes().data(), out.size()));
   return out.take();
 }
 
@@ -82,27 +35,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
     throw Error(ErrorKind::peer_lost, "a chunk's envelope has another layout",
                 "all ranks must run the same version of penstock");
   }
-  header.lease.lease_stream = in.u64();
-  header.fingerprint = in.u64();
-  header.epoch = in.i64();
-  header.lease.step = in.i64();
-  header.replica = in.i32();
-  header.lease.chunk = in.i32();
-  header.lease.generation = in.u32();
-  header.arithmetic = in.u8();
-  header.compared = in.u8() != 0;
-  header.first_row = in.i32();
-  header.samples = in.i32();
-  header.payload_bytes = in.u64();
-  header.payload_crc = in.u32();
-  header.buffer_range.reset();
-  if (const int32_t gpu = in.i32(); gpu >= 0) {
-    header.buffer_range.emplace();
-    header.buffer_range->gpu = gpu;
-    header.buffer_range->id = in.u64();
-    header.buffer_range->at = in.u64();
-    header.buffer_range->bytes = in.u64();
-  }
+  codec::get(in, header);
   if (header.samples < 1 || header.first_row < 0 || header.lease.chunk < 0) {
     throw Error(ErrorKind::peer_lost,
                 "a chunk's envelope announces " + std::to_string(header.samples) + " samples from row " +
@@ -110,39 +43,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
                 "all ranks must run the same version of penstock");
   }
   records.clear();
-  for (int32_t i = 0; i < header.samples; ++i) {
-    SampleRecord r;
-    r.planned.position = in.i64();
-    r.planned.index = in.i64();
-    r.index = in.i64();
-    r.planned.occurrence = in.u16();
-    const uint8_t flags = in.u8();
-    r.planned.valid = (flags & kValid) != 0;
-    r.bad = (flags & kBad) != 0;
-    r.substituted = (flags & kSubstituted) != 0;
-    r.on_gpu = (flags & kOnGpu) != 0;
-    r.padding = (flags & kPadding) != 0;
-    r.attempts = in.u16();
-    r.width = in.i32();
-    r.height = in.i32();
-    r.key = in.text();
-    r.substitute = in.text();
-    r.reason = in.text();
-    const uint16_t draws = in.u16();
-    for (uint16_t d = 0; d < draws; ++d) {
-      TransformDraw draw;
-      draw.position = in.u16();
-      const uint16_t count = in.u16();
-      for (uint16_t v = 0; v < count; ++v) draw.values.push_back(in.i64());
-      r.draws.push_back(std::move(draw));
-    }
-    if ((flags & kHashed) != 0) {
-      r.pixel_hash.emplace();
-      r.pixel_hash->low = in.u64();
-      r.pixel_hash->high = in.u64();
-    }
-    records.push_back(std::move(r));
-  }
+  for (int32_t i = 0; i < header.samples; ++i) codec::get(in, records.emplace_back());
   in.end();
 }
 

@@ -4,23 +4,15 @@
 //   ChunkHeader header; std::vector<SampleRecord> records;
 //   decode_envelope(envelope, header, records);               // Error(peer_lost) naming what is wrong
 //
-// Envelope (little-endian):
-//   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
-//   u8 arithmetic (0 exact, 1 fast)   u8 compared (0, 1)   i32 first_row   i32 samples   u64 payload bytes
-//   u32 CRC-32C of the payload (0: not made)
-//   i32 GPU (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the buffer range
-//   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
-//     4 substituted, 8 on a GPU, 16 and hashed there, 32 padding), u16 attempts, i32 source width, i32 source height,
-//     text key, text substitute, text reason,
-//     u16 number of draws, each: u16 position, u16 count, i64 values; where hashed, u64 low, u64 high
-//   then u32 CRC-32C of everything before it.
+// Envelope: u32 magic "PSC2", the header, a record for each sample, member by member (base/codec.h), then u32 CRC-32C
+//   of everything before it.
 // Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
 //   at a multiple of 64 bytes; of the images, those that are on a GPU and hashed there have no place. Then for each
 //   bytes or text field, in order: for each sample a u32 length and the value, nothing between them. While a chunk
 //   buffer is being filled these have rooms of the longest value (base/field_value.h); pack_chunk() moves them together
 //   before the chunk is sent, so that what travels is what there is.
 // Which samples, and their bytes, do not depend on who made the chunk; the generation does, and where its images are:
-//   the buffer range, flags 8 and 16, the hashes that come with them, and which images the payload has.
+//   the buffer range, the records' `on_gpu` and `pixel_hash`, and which images the payload has.
 // Thread-safety: functions without state; pack_chunk() writes to memory that is the caller's alone until it is sent.
 // Ownership: an envelope is a copy; what packed_values() gives points into the payload.
 // Failure: Error(peer_lost), naming what is wrong, from the two that read what has arrived: decode_envelope() and
@@ -62,7 +54,7 @@ struct ChunkHeader {
   int32_t first_row = 0;
   int32_t samples = 0;
   uint64_t payload_bytes = 0;
-  uint32_t payload_crc = 0;
+  uint32_t payload_crc = 0;  // CRC-32C; 0: not made
   std::optional<ChunkBufferRange> buffer_range;
 };
 

@@ -1,9 +1,9 @@
 #include "runtime/serving/preprocessor.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <deque>
@@ -11,7 +11,6 @@
 #include <map>
 #include <set>
 #include <stop_token>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/clock.h"
@@ -20,12 +19,12 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/job/gpu_keys.h"
 #include "runtime/job/job.h"
+#include "runtime/loader/executor.h"
 #include "runtime/loader/loader.h"
 #include "runtime/pixels/finish.h"
 #include "runtime/sample/pipeline_identity.h"
 #include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
-#include "runtime/serving/collecting_executor.h"
 
 namespace penstock {
 namespace {
@@ -99,15 +98,16 @@ TensorView view_of(void* data, DType dtype, int64_t n, const Pipeline& pipeline,
 
 }  // namespace
 
-// Guarded by PreprocessorImpl's mutex, but for what the images' threads read (images) and write (their own place of
-// reasons and of the memory): taking the mutex when an image is counted off publishes that to whoever waits.
+// One work of the executor. Until it is done the executor's threads read the images and write their own place of the
+// memory; what else there is the Preprocessor's mutex guards.
 struct PendingImages::Request {
   std::vector<EncodedImage> images;
   ImageBatch batch;
   std::vector<std::byte> raw_images;  // before finishing, where GPUs make them
-  uint64_t number = 0;                // of the work then
-  size_t next = 0;                    // image that the next thread takes
-  size_t unfinished = 0;
+  uint64_t number = 0;                // of the work
+  std::atomic<size_t> finished = 0;   // images
+  std::atomic<bool> dropped = false;  // nobody wants the rest of them
+  bool done = false;
   std::exception_ptr failure;  // of the environment
 };
 
@@ -131,14 +131,8 @@ class PreprocessorImpl {
     if (variants.several()) list_random(variants.pipeline(Variant::gpu), split_.split.gpu_pipeline);
     num_threads_ = options.threads > 0 ? options.threads : job.loader.threads;
     const SignalsBlocked blocked;
-    try {
-      open_gpus_of(job);
-      for (int i = 0; !gpus_ && i < num_threads_; ++i) threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error& problem) {
-      stop();
-      throw Error(ErrorKind::runtime, "cannot start " + std::to_string(num_threads_) + " threads: " + problem.what(),
-                  "ask for fewer threads");
-    }
+    open_gpus_of(job);
+    if (!executor_) executor_ = make_cpu_executor(num_threads_, {});
   }
   PreprocessorImpl(const PreprocessorImpl&) = delete;
   PreprocessorImpl& operator=(const PreprocessorImpl&) = delete;
@@ -184,7 +178,7 @@ class PreprocessorImpl {
     auto request = std::make_shared<Request>();
     const FinishSpec& finish = self->finisher_.spec();
     request->images = std::move(images);
-    request->unfinished = request->images.size();
+    request->done = n == 0;
     request->batch.memory_ = memory != nullptr ? std::shared_ptr<void>(memory, [](void*) {})
                                                : self->buffers_->take(static_cast<size_t>(n) * self->bytes_per_image());
     request->batch.images_ = view_of(request->batch.memory_.get(), finish.dtype, n, self->context_->pipeline(),
@@ -193,19 +187,13 @@ class PreprocessorImpl {
     PendingImages pending;
     pending.pool_ = self;
     pending.request_ = request;
-    if (n > 0 && self->gpus_) {
-      self->submit_to_gpus(std::move(request));
-    } else if (n > 0) {
-      MutexLock lock(self->mutex_);
-      self->queue_.push_back(std::move(request));
-      self->queued_.notify_all();
-    }
+    if (n > 0) self->start(std::move(request));
     return pending;
   }
 
   bool ready(const Request& request) const {
     MutexLock lock(mutex_);
-    return request.unfinished == 0;
+    return request.done;
   }
 
   ImageBatch wait(Request& request, const std::function<void()>& while_waiting) {
@@ -214,14 +202,14 @@ class PreprocessorImpl {
     for (;;) {
       {
         MutexLock lock(mutex_);
-        if (request.unfinished > 0) done_.wait_for(mutex_, kAskCallerEvery);
-        if (request.unfinished == 0) break;
+        if (!request.done) done_.wait_for(mutex_, kAskCallerEvery);
+        if (request.done) break;
         if (clock.now() > deadline) {
           throw Error(ErrorKind::runtime,
-                      std::to_string(request.unfinished) + " of " + std::to_string(request.images.size()) +
-                          " images were not ready within trainer.timeout_s (" + std::to_string(timeout_ns_ / kSecond) +
-                          " s): " + std::to_string(queue_.size()) + " calls stand in line for " +
-                          std::to_string(num_threads_) + " threads",
+                      std::to_string(request.images.size() - request.finished) + " of " +
+                          std::to_string(request.images.size()) + " images were not ready within trainer.timeout_s (" +
+                          std::to_string(timeout_ns_ / kSecond) + " s): " + std::to_string(under_way_.size()) +
+                          " calls share " + std::to_string(num_threads_) + " threads",
                       "give the Preprocessor more threads, or fewer images at a time");
         }
       }
@@ -233,15 +221,14 @@ class PreprocessorImpl {
 
   // Takes back what no thread has begun; afterwards no thread knows the request.
   void abandon(Request& request) {
-    if (gpus_) {
-      abandon_at_gpus(request);
-      return;
-    }
+    request.dropped = true;
+    const auto back = executor_->withdraw(work_key(request));
     MutexLock lock(mutex_);
-    request.unfinished -= request.images.size() - request.next;
-    request.next = request.images.size();
-    std::erase_if(queue_, [&](const auto& queued) { return queued.get() == &request; });
-    while (request.unfinished > 0) done_.wait_for(mutex_, kAskCallerEvery);  // bounded by one image for each thread
+    if (back) {
+      under_way_.erase(request.number);
+      request.done = true;
+    }
+    while (!request.done) done_.wait_for(mutex_, kAskCallerEvery);  // bounded by one image for each thread
   }
 
   const ResolvedSplit& split() const noexcept { return split_; }
@@ -255,8 +242,7 @@ class PreprocessorImpl {
 
   std::vector<PreprocessorGpu> gpus() const {
     std::vector<PreprocessorGpu> out;
-    if (!gpus_) return out;
-    for (const GpuFigures& gpu : gpus_->executor().figures().gpus) out.push_back({gpu.name, gpu.images, gpu.failure});
+    for (const GpuFigures& gpu : executor_->figures().gpus) out.push_back({gpu.name, gpu.images, gpu.failure});
     return out;
   }
   const std::vector<std::string>& random_transforms() const noexcept { return random_transforms_; }
@@ -312,40 +298,6 @@ class PreprocessorImpl {
     }
   }
 
-  void work() {
-    ::pthread_setname_np(::pthread_self(), "penstock-pre");
-    std::unique_ptr<SampleMaker> maker;
-    std::vector<std::byte> raw;
-    for (;;) {
-      std::shared_ptr<Request> request;
-      size_t place = 0;
-      {
-        MutexLock lock(mutex_);
-        while (!stopping_ && queue_.empty()) queued_.wait(mutex_);
-        if (stopping_) return;
-        request = queue_.front();
-        place = request->next++;
-        if (request->next == request->images.size()) queue_.pop_front();
-      }
-      std::exception_ptr failure;
-      try {
-        if (!maker) maker = std::make_unique<SampleMaker>(context_);
-        raw.resize(context_->fields()[0].bytes_per_sample());
-        make(*maker, raw, *request, place);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      MutexLock lock(mutex_);
-      if (failure && !request->failure) request->failure = failure;
-      if (--request->unfinished == 0) done_.notify_all();
-    }
-  }
-
-  void make(SampleMaker& maker, std::vector<std::byte>& raw, Request& request, size_t place) const {
-    request.batch.reasons_[place] = make_raw(maker, request.images[place], raw).reason;
-    finish(raw.data(), request, place);
-  }
-
   // A bad one is black.
   SampleRecord make_raw(SampleMaker& maker, const EncodedImage& image, std::span<std::byte> raw) const {
     const DrawKey key{split_.seed, static_cast<uint32_t>(image.epoch), static_cast<uint64_t>(image.index.value_or(0)),
@@ -356,12 +308,6 @@ class PreprocessorImpl {
     return record;
   }
 
-  void finish(const std::byte* raw, Request& request, size_t place) const {
-    finisher_.run(reinterpret_cast<const uint8_t*>(raw),
-                  static_cast<std::byte*>(request.batch.images_.data) + place * finisher_.bytes_per_sample());
-  }
-
-  // ---- with GPUs: a request is one work of an executor ----
   static LeaseKey work_key(const Request& request) { return {.lease_stream = request.number}; }
 
   void open_gpus_of(const Job& job) {
@@ -370,75 +316,75 @@ class PreprocessorImpl {
     options.in_flight_batches.library.reset();     // what is served must not depend on which GPU has time
     options.in_flight_batches.exported_bytes = 0;  // nobody else reads
     try {
-      gpus_ =
-          std::make_unique<CollectingExecutor>(make_gpu_executor(num_threads_, {}, open_gpus(options.gpus),
-                                                                 options.in_flight_batches, {}, options.cpu_fraction),
-                                               [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
+      executor_ = make_gpu_executor(num_threads_, {}, open_gpus(options.gpus), options.in_flight_batches, {},
+                                    options.cpu_fraction);
+      gpus_make_images_ = true;
     } catch (const Error& error) {
       if (job.loader.executor == ExecutorKind::gpu) throw;
       no_gpu_ = error.message();
     }
   }
 
-  void submit_to_gpus(std::shared_ptr<Request> request) {
+  size_t raw_bytes() const { return context_->fields()[0].bytes_per_sample(); }
+
+  // Where an image is before finishing: with the thread that makes it, or where a GPU finds the place later.
+  std::span<std::byte> raw_place(Request& request, size_t place) const {
+    thread_local std::vector<std::byte> own;
+    if (!request.raw_images.empty()) return {request.raw_images.data() + place * raw_bytes(), raw_bytes()};
+    own.resize(raw_bytes());
+    return own;
+  }
+
+  void start(std::shared_ptr<Request> request) {
     const size_t n = request->images.size();
     auto work = std::make_unique<ChunkWork>();
-    request->raw_images.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
     work->lease.samples.resize(n);
     work->split = context_;
-    work->memory = request->raw_images.data();
-    work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
-      return make_raw(maker, request->images[i], {fields[0], context_->fields()[0].bytes_per_sample()});
+    if (gpus_make_images_) {
+      request->raw_images.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
+      work->memory = request->raw_images.data();
+    }
+    work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const>) {
+      if (request->dropped) return SampleRecord{};
+      try {
+        return make_raw(maker, request->images[i], raw_place(*request, i));
+      } catch (...) {
+        MutexLock lock(mutex_);
+        if (!request->failure) request->failure = std::current_exception();
+        throw;
+      }
     };
     work->finish = [this, request](size_t i) {
-      finish(request->raw_images.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
+      if (request->dropped) return;
+      finisher_.run(reinterpret_cast<const uint8_t*>(raw_place(*request, i).data()),
+                    static_cast<std::byte*>(request->batch.images_.data) + i * finisher_.bytes_per_sample());
+      ++request->finished;
     };
+    work->on_done = [this](std::unique_ptr<ChunkWork> done) { collect(*done); };
     {
       MutexLock lock(mutex_);
       request->number = ++last_number_;
       work->lease.lease = work_key(*request);
-      at_gpus_.emplace(request->number, std::move(request));
+      under_way_.emplace(request->number, std::move(request));
     }
-    gpus_->executor().submit(std::move(work));
+    executor_->submit(std::move(work));
   }
 
-  // All of it, or nothing.
-  void abandon_at_gpus(Request& request) {
-    const auto back = gpus_->executor().withdraw(work_key(request));
-    MutexLock lock(mutex_);
-    if (back) {
-      at_gpus_.erase(request.number);
-      request.unfinished = 0;
-    }
-    while (request.unfinished > 0) done_.wait_for(mutex_, kAskCallerEvery);  // bounded by the request
-  }
-
-  // The collector's thread.
+  // In the thread that has done the last of it.
   void collect(ChunkWork& work) {
-    std::shared_ptr<Request> request;
-    {
-      MutexLock lock(mutex_);
-      request = std::move(at_gpus_.extract(work.lease.lease.lease_stream).mapped());
-    }
-    if (work.failure.empty()) {
-      for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);
-    } else {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<Request> request = std::move(under_way_.extract(work.lease.lease.lease_stream).mapped());
+    for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);
+    if (!work.failure.empty() && !request->failure) {
       request->failure = std::make_exception_ptr(Error(ErrorKind::runtime, work.failure));
     }
-    MutexLock lock(mutex_);
-    request->unfinished = 0;
+    request->done = true;
     done_.notify_all();
   }
 
   void stop() {
     python_stop_.request_stop();
-    {
-      MutexLock lock(mutex_);
-      stopping_ = true;
-      queued_.notify_all();
-    }
-    for (std::thread& thread : threads_) thread.join();
-    gpus_.reset();
+    executor_.reset();
   }
 
   const pid_t owner_ = ::getpid();
@@ -452,16 +398,12 @@ class PreprocessorImpl {
   std::shared_ptr<BufferPool> buffers_ = std::make_shared<BufferPool>();
 
   mutable Mutex mutex_;
-  CondVar queued_;
   CondVar done_;
-  // Requests of which an image has not been taken yet, oldest first.
-  std::deque<std::shared_ptr<Request>> queue_ PENSTOCK_GUARDED_BY(mutex_);
-  bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
-  std::map<uint64_t, std::shared_ptr<Request>> at_gpus_ PENSTOCK_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Request>> under_way_ PENSTOCK_GUARDED_BY(mutex_);
   uint64_t last_number_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   int num_threads_ = 0;
-  std::vector<std::thread> threads_;  // empty where there are GPUs
-  std::unique_ptr<CollectingExecutor> gpus_;
+  bool gpus_make_images_ = false;
+  std::unique_ptr<Executor> executor_;
   std::string no_gpu_;
 };
 

@@ -44,149 +44,6 @@ std::string value_text(const ParamValue& value) {
   return std::visit(Visitor{}, value);
 }
 
-[[noreturn]] void complain(const TransformInfo& info, const std::string& param, const std::string& what) {
-  throw Error(ErrorKind::config, info.name + ": " + param + ": " + what,
-              "`penstock schema` lists the parameters of every transform");
-}
-
-void check_range(const TransformInfo& info, const ParamInfo& param, double value) {
-  if (!std::isfinite(value)) complain(info, param.name, "must be a finite number");
-  if (value < param.minimum || value > param.maximum) {
-    complain(info, param.name,
-             number_text(value) + " is outside " + number_text(param.minimum) + " to " + number_text(param.maximum));
-  }
-}
-
-void check_choice(const TransformInfo& info, const ParamInfo& param, const std::string& text) {
-  bool known = param.choices.empty();
-  std::string choices;
-  for (const std::string& choice : param.choices) {
-    known = known || choice == text;
-    choices += (choices.empty() ? "" : ", ") + choice;
-  }
-  if (!known) complain(info, param.name, "'" + text + "' is none of " + choices);
-}
-
-ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Arithmetic arithmetic);
-
-std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const ParamInfo& param,
-                                          const std::vector<TransformSpec>& given, int depth, Arithmetic arithmetic) {
-  if (given.empty()) complain(info, param.name, "must not be empty");
-  if (depth > kMaxTransformDepth) {
-    complain(info, param.name,
-             "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
-  }
-  std::vector<TransformSpec> resolved;
-  for (const TransformSpec& spec : given) {
-    const TransformInfo* inner = find_transform(spec.name);
-    if (inner == nullptr) complain(info, param.name, "there is no transform '" + spec.name + "'");
-    resolved.push_back({spec.name, resolve(*inner, spec.params, depth, arithmetic)});
-  }
-  return resolved;
-}
-
-// The value in the one type that the parameter's kind has.
-ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth,
-                   Arithmetic arithmetic) {
-  if (std::holds_alternative<std::monostate>(value)) {
-    if (param.takes_null()) return value;
-    complain(info, param.name, "must not be null");
-  }
-  const int64_t* integer = std::get_if<int64_t>(&value);
-  const double* number = std::get_if<double>(&value);
-  switch (param.kind) {
-    case ParamKind::integer:
-      if (integer == nullptr) complain(info, param.name, "must be an integer, not " + value_text(value));
-      check_range(info, param, static_cast<double>(*integer));
-      return value;
-    case ParamKind::number: {
-      if (integer == nullptr && number == nullptr) {
-        complain(info, param.name, "must be a number, not " + value_text(value));
-      }
-      const double result = integer != nullptr ? static_cast<double>(*integer) : *number;
-      check_range(info, param, result);
-      return result;
-    }
-    case ParamKind::boolean:
-      if (!std::holds_alternative<bool>(value)) {
-        complain(info, param.name, "must be true or false, not " + value_text(value));
-      }
-      return value;
-    case ParamKind::mapping:
-    case ParamKind::text: {
-      const std::string* text = std::get_if<std::string>(&value);
-      if (text == nullptr) complain(info, param.name, "must be a text, not " + value_text(value));
-      check_choice(info, param, *text);
-      return value;
-    }
-    case ParamKind::texts: {
-      if (const auto* text = std::get_if<std::string>(&value)) {
-        check_choice(info, param, *text);
-        return value;
-      }
-      const auto* list = std::get_if<std::vector<std::string>>(&value);
-      if (list == nullptr) complain(info, param.name, "must be a text or a list of texts, not " + value_text(value));
-      if (list->empty()) complain(info, param.name, "must not be empty");
-      for (const std::string& text : *list) check_choice(info, param, text);
-      return list->size() == 1 ? ParamValue(list->front()) : value;
-    }
-    case ParamKind::numbers:
-    case ParamKind::integers: {
-      if (const std::string* text = std::get_if<std::string>(&value)) {
-        if (std::find(param.choices.begin(), param.choices.end(), *text) != param.choices.end()) return value;
-      }
-      std::vector<double> list;
-      if (integer != nullptr) {
-        list = {static_cast<double>(*integer)};
-      } else if (number != nullptr) {
-        list = {*number};
-      } else if (const auto* given = std::get_if<std::vector<double>>(&value)) {
-        list = *given;
-      } else {
-        complain(info, param.name, "must be a list of numbers, not " + value_text(value));
-      }
-      bool fits = param.lengths.empty() ? !list.empty() : false;
-      for (const size_t length : param.lengths) fits = fits || length == list.size();
-      if (!fits) complain(info, param.name, "has the wrong number of values: " + value_text(list));
-      for (const double element : list) {
-        check_range(info, param, element);
-        if (param.kind == ParamKind::integers && element != std::floor(element)) {
-          complain(info, param.name, "must hold integers, not " + number_text(element));
-        }
-      }
-      return list;
-    }
-    case ParamKind::transforms: {
-      const auto* list = std::get_if<std::vector<TransformSpec>>(&value);
-      if (list == nullptr) complain(info, param.name, "must be a list of transforms, not " + value_text(value));
-      return resolve_inside(info, param, *list, depth + 1, arithmetic);
-    }
-  }
-  return value;
-}
-
-ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth, Arithmetic arithmetic) {
-  ParamMap resolved;
-  for (const ParamInfo& param : info.params) {
-    const auto found = given.find(param.name);
-    if (found != given.end()) {
-      resolved[param.name] = convert(info, param, found->second, depth, arithmetic);
-    } else if (param.default_value) {
-      resolved[param.name] = convert(info, param, default_of(param, arithmetic), depth, arithmetic);
-    } else {
-      complain(info, param.name, "is required");
-    }
-  }
-  for (const auto& [name, value] : given) {
-    if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
-  }
-  std::string culprit;
-  std::string complaint = info.check ? info.check(resolved, culprit) : std::string();
-  if (complaint.empty()) complaint = misfit_of({info.name, resolved}, arithmetic, culprit);
-  if (!complaint.empty()) complain(info, culprit, complaint);
-  return resolved;
-}
-
 }  // namespace
 
 const std::vector<TransformInfo>& transform_catalog() {
@@ -255,8 +112,23 @@ bool is_batch_transform(const TransformSpec& spec) {
   return false;
 }
 
-ParamMap resolve_params(const TransformInfo& info, const ParamMap& given, Arithmetic arithmetic) {
-  return resolve(info, given, 0, arithmetic);
+ParamMap complete_params(const TransformInfo& info, const ParamMap& given, Arithmetic arithmetic) {
+  ParamMap complete;
+  for (const ParamInfo& param : info.params) {
+    const auto found = given.find(param.name);
+    if (found == given.end() && !param.default_value) {
+      throw Error(ErrorKind::config, info.name + ": " + param.name + ": is required",
+                  "`penstock schema` lists the parameters of every transform");
+    }
+    ParamValue& value = complete[param.name];
+    value = in_kind(found != given.end() ? found->second : default_of(param, arithmetic), param.kind);
+    if (auto* inside = std::get_if<std::vector<TransformSpec>>(&value)) {
+      for (TransformSpec& spec : *inside) {
+        spec.params = complete_params(*find_transform(spec.name), spec.params, arithmetic);
+      }
+    }
+  }
+  return complete;
 }
 
 std::string canonical_text(const TransformSpec& spec) {

@@ -21,7 +21,8 @@
 //   draw() allocates its Draws.
 // Failure: what depends on the sample is a SampleStatus: a crop that does not fit, an intermediate image above the
 //   decode limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a
-//   wrong size. Error(config): the constructor, naming the transform and the parameter.
+//   wrong size. Error(config): the constructor, naming the transform that cannot stand where it does, or a parameter that
+//   is missing. What parameters may be is the job's to check (job/pipeline_reader.h).
 // Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several.
 // Thread-safety: immutable after construction, so one Pipeline serves all threads; each thread brings its own Scratch.
 #pragma once
@@ -33,6 +34,7 @@
 #include <vector>
 
 #include "runtime/base/arithmetic.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/params.h"
 #include "runtime/base/sample.h"
@@ -107,25 +109,27 @@ class Pipeline {
   // others.
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
             DecodeSize size = DecodeSize::as_apply) const;
-  Arithmetic arithmetic() const noexcept;
+  Arithmetic arithmetic() const noexcept { return rules_.arithmetic; }
 
   // The Python functions in it, in order; most pipelines have none.
-  const std::vector<std::string>& functions() const noexcept;
+  const std::vector<std::string>& functions() const noexcept { return functions_; }
 
   // How the headers of its images have to be read: oriented, where ExifTranspose stands first.
-  const HeaderOptions& header_options() const noexcept;
+  const HeaderOptions& header_options() const noexcept { return header_options_; }
 
   // The batch transforms at its end (MixUp, CutMix). Their draws follow from the seed, the epoch, and which batch it is
   // of which replica; positions are as in draw().
   Draws draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const;
   void mix(const MixBatch& batch, const Draws& draws) const;
-  int64_t soft_classes() const noexcept;  // classes of the soft labels they make; 0: there are none
+  // Classes of the soft labels they make; 0: there are none.
+  int64_t soft_classes() const noexcept { return batch_.empty() ? 0 : batch_.front().transform->classes(); }
   bool mixing_needs_float() const noexcept;
 
-  int out_height() const noexcept;
-  int out_width() const noexcept;
-  int views() const noexcept;  // images of one sample: 1, or those of FiveCrop and TenCrop
-  const FinishSpec& finish() const noexcept;
+  int out_height() const noexcept { return size_.height; }
+  int out_width() const noexcept { return size_.width; }
+  // Images of one sample: 1, or those of FiveCrop and TenCrop.
+  int views() const noexcept { return views_ ? views_->views() : 1; }
+  const FinishSpec& finish() const noexcept { return finish_; }
 
   // For people and manifests; the sample must be one that apply() finds good, otherwise only what comes before the
   // transform that refuses it is described. `crop` is the integer box cut from the source before any resize, in source
@@ -143,11 +147,55 @@ class Pipeline {
 
   // Canonical text of the transforms with all their parameters; equal text means equal pixels (for one arithmetic and
   // one set of decoder versions).
-  std::string canonical() const;
+  const std::string& canonical() const noexcept { return canonical_; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Placed {
+    uint16_t position = 0;
+    Transform transform;
+  };
+  struct PlacedBatch {
+    uint16_t position = 0;
+    std::unique_ptr<BatchTransform> transform;
+  };
+  struct Stage;
+
+  void add_batch_transform(uint16_t position, std::unique_ptr<BatchTransform> transform, const std::string& name);
+  void count_flips(const Transform& transform);
+  size_t view_bytes() const noexcept {
+    return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
+  }
+  void swap_channels(std::span<uint8_t> out) const;
+  template <class Visit>
+  SampleStatus visit_steps(const Draws& draws, Size& size, Scratch& scratch, const Visit& visit) const;
+  SampleStatus run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws,
+                          std::span<uint8_t> out, Scratch& scratch, const PixelFunction& function) const;
+  SampleStatus make_views(Stage& stage, const ImageHeader& header, std::span<uint8_t> out, Scratch& scratch) const;
+  SampleStatus add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
+                            CropResizePlanner& plan) const;
+  void add_operation(GeometricOp op, CropResizePlanner& plan) const;
+  SampleStatus make_whole(Stage& stage, const ImageHeader& header, Scratch& scratch) const;
+  SampleStatus paint(const PixelTransform& transform, std::span<const int64_t> values, Stage& stage,
+                     const ImageHeader& header, Scratch& scratch) const;
+  bool plan_pixels(const PixelTransform& transform, std::span<const int64_t> values, const ImageHeader& header,
+                   Size& size, Scratch& scratch, ImagePlan& found, DecodeSize decoded) const;
+  bool plan_stage(const ImageHeader& header, Size size, Scratch& scratch, ImagePlan& found, DecodeSize decoded) const;
+  SampleStatus build_stage(const ImageHeader& header, Size size, Scratch& scratch, bool reducible, int& reduction,
+                           Box& judged) const;
+  SampleStatus run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch,
+                         uint8_t* planar, PixelBuffer* whole) const;
+
+  PixelRules rules_;
+  HeaderOptions header_options_;
+  std::vector<Placed> placed_;          // of samples, before finishing
+  std::vector<PlacedBatch> batch_;      // after it
+  std::vector<std::string> functions_;  // their names
+  int flips_[2] = {0, 0};               // how many transforms flip each axis
+  Size size_;
+  std::unique_ptr<ViewsTransform> views_;  // behind all of placed_; nullptr: one image a sample
+  FinishSpec finish_;
+  std::string canonical_;
+  MonotonicClock clock_;
 };
 
 // What finishes the pipeline's images; its own spec, or another's for the program that wants one.

@@ -1,7 +1,7 @@
 // The transforms there are, as catalogue entries: one function a transform, each in a file of its family.
 //
 // Adding one: see runtime/README.md, Where to add something.
-// The helpers below read a ParamMap that resolve_params() has completed and checked.
+// The helpers below read a ParamMap that complete_params() has completed.
 #pragma once
 
 #include <string>

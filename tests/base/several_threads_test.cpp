@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <stdexcept>
+#include <string>
 
 namespace {
 
@@ -33,12 +35,11 @@ namespace {
 
 // How many threads did `count` pieces of work, each of which was done once.
 int threads_for(size_t threads, size_t count) {
-  std::atomic<size_t> next{0};
   std::atomic<size_t> done{0};
   std::atomic<int> took_part{0};
-  work_on_threads(threads, [&] {
+  for_each_on_threads(count, threads, [&] {
     ++took_part;
-    for (size_t i = next++; i < count; i = next++) ++done;
+    return [&](size_t) { ++done; };
   });
   CHECK(done == count);
   return took_part;
@@ -50,6 +51,21 @@ TEST_CASE("as many threads as are asked for, the caller's among them") {
   CHECK(threads_for(1, 10) == 1);
   CHECK(threads_for(5, 1000) == 5);
   CHECK(threads_for(0, 3) == 1);
+}
+
+TEST_CASE("of several failures the one of the least number comes out, and no more is begun") {
+  for (int n = 0; n < 20; ++n) {
+    std::atomic<int> begun{0};
+    CHECK_THROWS_WITH_AS(for_each_on_threads(100'000, 4,
+                                             [&] {
+                                               return [&](size_t i) {
+                                                 ++begun;
+                                                 if (i % 100 == 50) throw std::runtime_error(std::to_string(i));
+                                               };
+                                             }),
+                         "50", std::runtime_error);
+    CHECK(begun < 100'000);
+  }
 }
 
 #ifdef HAVE_LIMIT

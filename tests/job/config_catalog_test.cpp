@@ -55,6 +55,97 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
   }
 }
 
+TEST_CASE("what the catalogue's parameters may be") {
+  const auto complaint = [](const std::string& transform, const std::string& arithmetic = "exact") -> std::string {
+    const std::string before = transform.rfind("Normalize", 0) == 0 ? "{ToDtype: {dtype: float32}}, " : "";
+    try {
+      (void)parse_job("arithmetic: " + arithmetic + "\nsplits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" +
+                          transform + "}]}}",
+                      "j");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::config);
+      return error.what();
+    }
+    return {};
+  };
+  struct Case {
+    const char* transform;
+    const char* complaint;  // a part of it; empty: there is none
+  };
+  const Case cases[] = {
+      {"Grayscale", ""},
+      {"Grayscale: {num_output_channels: 1}", "only 3 is supported"},
+      {"Grayscale: {num_output_channels: 3}", ""},
+      {"ColorJitter", ""},
+      {"ColorJitter: {hue: 0.6}", "-0.5 to 0.5"},
+      {"ColorJitter: {hue: -0.1}", "must not be negative"},
+      {"ColorJitter: {brightness: [2, 1]}", "[smaller, larger]"},
+      {"ColorJitter: {contrast: 3}", ""},
+      {"RandomPhotometricDistort", ""},
+      {"RandomPhotometricDistort: {contrast: [2, 1]}", "'RandomPhotometricDistort.contrast': must be [smaller"},
+      {"RandomPhotometricDistort: {hue: [-0.6, 0]}", "between -0.5 and 0.5"},
+      {"RandomPosterize: {bits: 9}", "between 0 and 8"},
+      {"RandomRotation: {degrees: -10}", "must not be negative"},
+      {"RandomRotation: {degrees: [-10, -20]}", "[smaller"},
+      {"RandomAffine: {degrees: 1, scale: [0, 1]}", "above 0"},
+      {"RandomAffine: {degrees: 1, shear: [1, 2, 4, 3]}", "[smaller"},
+      {"RandomAffine: {degrees: 1, shear: [1, 2, 3]}", "found 3"},
+      {"RandomAffine: {degrees: 1, interpolation: lanczos}", "found the text 'lanczos'"},
+      {"GaussianBlur: {kernel_size: 4}", "must be odd"},
+      {"GaussianBlur: {kernel_size: 3, sigma: 0}", "GaussianBlur.sigma"},
+      {"GaussianNoise: {sigma: -0.1}", "between 0 and 10"},
+      {"JPEG: {quality: 0}", "between 1 and 100"},
+      {"JPEG: {quality: [80, 20]}", "[smaller, larger]"},
+      {"RandomErasing: {value: 0.5}", "found the number 0.5"},
+      {"RandAugment: {magnitude: 31}", "num_magnitude_bins"},
+      {"AutoAugment: {policy: coco}", "found the text 'coco'"},
+      {"CenterCrop: {size: 0}", "between 1 and 65500"},
+      {"CenterCrop: {size: [1, 2, 3]}", "expected 1 or 2 values, found 3"},
+      {"RandomResizedCrop: {size: 8, scale: [0.9, 0.1]}", "'RandomResizedCrop.scale': must be [sm"},
+      {"RandomResizedCrop: {size: 8, scale: [0, 0.1]}", "above 0"},
+      {"RandomResizedCrop: {size: 8, antialias: false}", "antialias"},
+      {"RandomResizedCrop: {size: 8, interpolation: [bilinear, area]}", "area is OpenCV's"},
+      {"Resize: {size: 8, interpolation: cubic}", "bicubic"},
+      {"Resize: {size: 8, max_size: 8}", "'Resize.max_size': must be larger"},
+      {"Resize: {size: null, max_size: 8}", ""},
+      {"Resize: {size: [8, 8], max_size: 9}", "'Resize.max_size': is only"},
+      {"RandomResize: {min_size: 8, max_size: 8}", "larger than min_size"},
+      {"RandomShortestSize: {min_size: []}", "expected at least one value"},
+      {"RandomShortestSize: {min_size: [8, 9, 10], max_size: 7}", ""},
+      {"ScaleJitter: {target_size: [8]}", "expected 2 values, found 1"},
+      {"ScaleJitter: {target_size: [8, 8], scale_range: [2, 1]}", "[smaller"},
+      {"RandomCrop: {size: 8, padding_mode: wrap}", "constant"},
+      {"RandomCrop: {size: 8, fill: 256}", "between 0 and 255"},
+      {"Normalize: {mean: 0.5, std: [1, 0, 1]}", "'Normalize.std': must not be 0"},
+      {"RandomApply", "'RandomApply' needs 'transforms'"},
+      {"RandomApply: {transforms: []}", "found an empty list"},
+      {"RandomChoice: {transforms: [RandomInvert], p: [1, 2]}", "one number for each of the 1 transforms"},
+      {"RandomOrder: {transforms: [{Python: {function: 'a:b'}}]}", "Python cannot stand inside"},
+      {"RandomOrder: {transforms: [{ToDtype: {dtype: float32}}]}", "ToDtype and Normalize cannot"},
+      {"RandomApply: {transforms: [ExifTranspose]}", "ExifTranspose cannot stand"},
+      {"RandomApply: {transforms: [{FiveCrop: {size: 8}}]}", "FiveCrop"},
+      {"Resize: {size: 8, interpolation: lanczos4}", "OpenCV's, and arithmetic is exact"},
+      {"RandomApply: {transforms: [{Resize: {size: 8, interpolation: area}}]}", "OpenCV's"},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.transform);
+    const std::string found = complaint(one.transform);
+    CAPTURE(found);
+    CHECK(found.empty() == std::string(one.complaint).empty());
+    CHECK(found.find(one.complaint) != std::string::npos);
+  }
+  CHECK(complaint("Resize: {size: 8, antialias: true}", "opencv").find("cv2.resize does not antialias") !=
+        std::string::npos);
+  CHECK(complaint("Resize: {size: 8, antialias: false}", "opencv").empty());
+  CHECK(complaint("Resize: {size: 8, interpolation: box}", "opencv").find("box is Pillow's") != std::string::npos);
+  CHECK(complaint("Resize: {size: 8, interpolation: area}", "opencv").empty());
+  std::string deep = "RandomInvert";
+  for (int i = 0; i < 4; ++i) deep = "{RandomOrder: {transforms: [" + deep + "]}}";
+  CHECK(complaint("RandomApply: {transforms: [RandomInvert]}").empty());
+  CHECK(complaint(deep.substr(1, deep.size() - 2)).empty());
+  CHECK(complaint("RandomOrder: {transforms: [" + deep + "]}").find("more than 4 deep") != std::string::npos);
+}
+
 TEST_CASE("a list of numbers that may be a word") {
   const auto job = [](const std::string& value) {
     return "splits: {t: {dataset: {folder: /d}, pipeline: [{CenterCrop: {size: 8}}, {RandomErasing: {value: " + value +

@@ -173,10 +173,10 @@ TEST_CASE("an envelope arrives with its header and all records") {
     ChunkHeader got;
     std::vector<SampleRecord> got_records(3);  // what stood there before is replaced
     decode_envelope(encode_envelope(header, records), got, got_records);
-    REQUIRE(testing::members_of(got) == testing::members_of(std::as_const(header)));
+    REQUIRE(members_of(got) == members_of(std::as_const(header)));
     REQUIRE(got_records.size() == records.size());
     for (size_t r = 0; r < records.size(); ++r) {
-      REQUIRE(testing::members_of(got_records[r]) == testing::members_of(records[r]));
+      REQUIRE(members_of(got_records[r]) == members_of(records[r]));
     }
   }
 }

@@ -352,7 +352,7 @@ def test_break_reset_and_close_leave_nothing():
                     names.append(file.read().strip())
             except OSError:  # it has ended meanwhile
                 pass
-        return names.count("penstock-pre")
+        return names.count("penstock-cpu")
 
     def become(count):
         deadline = time.monotonic() + 10  # threads name themselves, and end, when they get to run

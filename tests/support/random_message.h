@@ -16,79 +16,12 @@
 
 #include "runtime/balancer/balancer.h"
 #include "runtime/base/fields.h"
+#include "runtime/base/members.h"
 #include "runtime/base/sample.h"
 
 namespace penstock::testing {
 
 using Random = std::mt19937_64;
-
-struct Anything {
-  template <class T>
-  operator T() const;  // never defined: counts members only
-};
-
-template <class T, class... Args>
-constexpr size_t member_count(Args... args) {
-  if constexpr (requires { T{args..., Anything{}}; }) {
-    return member_count<T>(args..., Anything{});
-  } else {
-    return sizeof...(Args);
-  }
-}
-
-template <class T>
-auto members_of(T& m) {
-  constexpr size_t n = member_count<std::remove_const_t<T>>();
-  static_assert(n <= 15, "add a case");
-  if constexpr (n == 0) {
-    return std::tie();
-  } else if constexpr (n == 1) {
-    auto& [a] = m;
-    return std::tie(a);
-  } else if constexpr (n == 2) {
-    auto& [a, b] = m;
-    return std::tie(a, b);
-  } else if constexpr (n == 3) {
-    auto& [a, b, c] = m;
-    return std::tie(a, b, c);
-  } else if constexpr (n == 4) {
-    auto& [a, b, c, d] = m;
-    return std::tie(a, b, c, d);
-  } else if constexpr (n == 5) {
-    auto& [a, b, c, d, e] = m;
-    return std::tie(a, b, c, d, e);
-  } else if constexpr (n == 6) {
-    auto& [a, b, c, d, e, f] = m;
-    return std::tie(a, b, c, d, e, f);
-  } else if constexpr (n == 7) {
-    auto& [a, b, c, d, e, f, g] = m;
-    return std::tie(a, b, c, d, e, f, g);
-  } else if constexpr (n == 8) {
-    auto& [a, b, c, d, e, f, g, h] = m;
-    return std::tie(a, b, c, d, e, f, g, h);
-  } else if constexpr (n == 9) {
-    auto& [a, b, c, d, e, f, g, h, i] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i);
-  } else if constexpr (n == 10) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i, j);
-  } else if constexpr (n == 11) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i, j, k);
-  } else if constexpr (n == 12) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
-  } else if constexpr (n == 13) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, o] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, o);
-  } else if constexpr (n == 14) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, o, p] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, o, p);
-  } else {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, o, p, q] = m;
-    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, o, p, q);
-  }
-}
 
 inline void fill(bool& v, Random& random) {
   v = (random() & 1) != 0;

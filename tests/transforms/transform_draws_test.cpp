@@ -28,7 +28,7 @@ constexpr uint64_t kSeed = 31;
 std::unique_ptr<GeometricTransform> make(const char* name, const ParamMap& params) {
   const penstock::TransformInfo* info = penstock::find_transform(name);
   REQUIRE(info != nullptr);
-  return std::get<std::unique_ptr<GeometricTransform>>(info->make(penstock::resolve_params(*info, params)));
+  return std::get<std::unique_ptr<GeometricTransform>>(info->make(penstock::complete_params(*info, params)));
 }
 
 std::vector<int64_t> draw(const GeometricTransform& transform, Size in, uint64_t index) {

@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 TransformSpec make(const std::string& name, const ParamMap& given = {}) {
-  return {name, resolve_params(*find_transform(name), given)};
+  return {name, complete_params(*find_transform(name), given)};
 }
 Pipeline cropped_to(double size, std::vector<TransformSpec> more = {}) {
   more.insert(more.begin(), make("CenterCrop", {{"size", std::vector<double>{size}}}));

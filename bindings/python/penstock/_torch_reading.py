@@ -157,7 +157,7 @@ def modules_own() -> set:
 
 # ---- what several transforms have in common --------------------------------------------------------------------------
 STEPS: dict = {}  # name of torchvision's class: function(Attributes, Picture) -> job specs
-_PILLOWS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+PILLOWS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
 def step(*names: str) -> Callable:
@@ -176,7 +176,7 @@ def filter_name(value: Any) -> str:
     """Of an InterpolationMode, its name, or Pillow's number."""
     value = getattr(value, "value", value)
     if isinstance(value, int) and not isinstance(value, bool):
-        value = _PILLOWS.get(int(value), value)
+        value = PILLOWS.get(int(value), value)
     if not isinstance(value, str):
         raise Untranslatable(f"interpolation={value!r} is no filter that penstock knows")
     return value

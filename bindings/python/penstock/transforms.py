@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
+from ._torch_reading import PILLOWS as _PILLOWS, plain as _plain
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
@@ -96,7 +97,6 @@ class ToPureTensor(ToImage):
 Size = Union[int, Sequence[int]]
 
 
-_PILLOWS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 _ELSEWHERE = {
     "Lambda": "Python(function)",
     "Scale": "Resize",
@@ -134,13 +134,6 @@ def _interpolations(value: Any) -> Any:
 def _antialias(value: Optional[bool]) -> dict:
     """None: what the job's arithmetic does. Pillow antialiases, cv2.resize does not."""
     return {} if value is None else {"antialias": value}
-
-
-def _plain(value: Any) -> Any:
-    """Lists and numbers for tuples, and for NumPy's and torch's arrays and numbers."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 def _fills(fill: Any, mask_fill: Optional[int]) -> dict:

@@ -20,7 +20,7 @@ bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const Sid
   if (index != nullptr && !index->fits(frame)) index = nullptr;  // another file's
   index_ = index;
   notes_ = notes;
-  lanes_ = lanes;
+  lanes_ = lanes && lane_shape().count > 0;
   columns_ = window.columns;
   end_row_ = window.end_row;
   indexed_end_ = -1;
@@ -32,7 +32,7 @@ bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const Sid
   indexed_end_ = static_cast<int>(std::min<int64_t>(closed_rows, window.end_row));
   if (indexed_end_ <= window.first_row) return walk_from(window.first_row);
   method_ = RowMethod::index_lanes;
-  if (lanes && indexed_.begin(bytes, frame, *index, window.columns, window.first_row, indexed_end_)) return true;
+  if (lanes_ && indexed_.begin(bytes, frame, *index, window.columns, window.first_row, indexed_end_)) return true;
   method_ = RowMethod::index;
   return entropy_.begin(bytes, frame);
 }

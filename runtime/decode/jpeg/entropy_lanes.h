@@ -1,6 +1,6 @@
 // Entropy decoding of baseline scans in lanes: many runs of MCUs at once, each in a lane of its own. With AVX-512
-// these are the sixteen of a vector, with AVX2 those of two (entropy_lanes_avx2.h), else four scalar ones side by side
-// (entropy_lanes_scalar.h).
+// these are the sixteen of a vector, with AVX2 those of two (entropy_lanes_avx2.h). Other CPUs have no lanes, and decode
+// by entropy.h.
 //
 //   struct Feeder : LaneFeeder { bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override; } feeder;
 //   // asks for lane_shape().count runs of MCUs at first
@@ -108,9 +108,9 @@ class LaneFeeder {
 
 // What decode_lanes() is on this CPU.
 struct LaneShape {
-  size_t count = 0;  // of lanes, kMostLanes at most
-  size_t lookups_per_fetch = 0;
-  const char* vectors = nullptr;  // whose lanes they are; nullptr: scalar ones
+  size_t count = 0;  // of lanes, kMostLanes at most; 0: there are none, and it must not be called
+  size_t lookups_per_fetch = 1;
+  const char* vectors = nullptr;  // whose lanes they are
 };
 LaneShape lane_shape();
 

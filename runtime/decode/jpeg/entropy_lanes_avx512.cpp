@@ -14,7 +14,6 @@
 
 #include "runtime/decode/jpeg/coefficient_tiles.h"
 #include "runtime/decode/jpeg/entropy_lanes_avx2.h"
-#include "runtime/decode/jpeg/entropy_lanes_scalar.h"
 #include "runtime/decode/jpeg/lane_refill.h"
 #include "runtime/decode/jpeg/zigzag.h"
 
@@ -27,8 +26,7 @@ namespace penstock::lane_vectors {
 namespace HWY_NAMESPACE {
 
 // AVX-512's own intrinsics: the code lives on gathers, scatters and masks of 16 lanes. AVX2 has none of the latter two,
-// and half the lanes: it goes another way (entropy_lanes_avx2.h), and what has no AVX2 either, without vectors
-// (entropy_lanes_scalar.h).
+// and half the lanes: it goes another way (entropy_lanes_avx2.h).
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 
 using V = __m512i;
@@ -347,28 +345,12 @@ LaneShape Shape() {
   return {kMostLanes, kLookupsPerFetch, "AVX-512"};
 }
 
-#else
+#elif HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
 
 void DecodeLanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
                  LaneFeeder& feeder, LaneLog* log) {
-#if HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
   decode_avx2_lanes(tables, layout, bytes, coefficients, feeder, log);
-#else
-  decode_scalar_lanes(tables, layout, bytes, coefficients, feeder, log);
-#endif
 }
-
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
-
-void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
-  for (; count > 0; --count, blocks += kBlocksPerTile, tiles += kTileCoefficients) {
-    for (size_t i = 0; i < kBlocksPerTile; ++i) {
-      for (size_t k = 0; k < 64; ++k) tiles[i * 8 + tile_offset(kZigzagOrder[k])] = blocks[i][k];
-    }
-  }
-}
-
-#else
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -395,22 +377,13 @@ constexpr std::array<RowBytes, 8> row_bytes() {
 }
 alignas(16) constexpr auto rows_of_zigzag = row_bytes();
 
-// Blocks side by side in one vector: two where it has 32 bytes, else one.
-#if HWY_TARGET == HWY_AVX2
+// Two blocks side by side.
 using Bytes = hn::FixedTag<uint8_t, 32>;
-constexpr size_t kBlocksAtOnce = 2;
 HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
   const hn::FixedTag<uint8_t, 16> half;
   return hn::Combine(Bytes{}, hn::LoadU(half, reinterpret_cast<const uint8_t*>(blocks[1] + 8 * n)),
                      hn::LoadU(half, reinterpret_cast<const uint8_t*>(blocks[0] + 8 * n)));
 }
-#else
-using Bytes = hn::FixedTag<uint8_t, 16>;
-constexpr size_t kBlocksAtOnce = 1;
-HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
-  return hn::LoadU(Bytes{}, reinterpret_cast<const uint8_t*>(blocks[0] + 8 * n));
-}
-#endif
 
 template <size_t row, size_t eighth>
 HWY_INLINE void add_eighth(const hn::Vec<Bytes>* eighths, hn::Vec<Bytes>& sum) {
@@ -432,7 +405,7 @@ HWY_INLINE void store_row(const hn::Vec<Bytes>* eighths, int16_t* tile) {
 
 void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
   for (; count > 0; --count, blocks += kBlocksPerTile, tiles += kTileCoefficients) {
-    for (size_t i = 0; i < kBlocksPerTile; i += kBlocksAtOnce) {
+    for (size_t i = 0; i < kBlocksPerTile; i += 2) {
       hn::Vec<Bytes> eighths[8];
       for (size_t n = 0; n < 8; ++n) eighths[n] = eighth_of(blocks + i, n);
       store_row<0>(eighths, tiles + 8 * i);
@@ -447,18 +420,23 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
   }
 }
 
-#endif
-
 Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t*, uint8_t* out, const uint8_t*) {
   return {in, out};
 }
 
 LaneShape Shape() {
-#if HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
   return {kAvx2Lanes, kAvx2LookupsPerFetch, "AVX2"};
-#else
-  return {kScalarLanes, kScalarLookupsPerFetch, nullptr};
-#endif
+}
+
+#else  // none
+
+void DecodeLanes(const LaneTables&, const LaneLayout&, const uint8_t*, int16_t*, LaneFeeder&, LaneLog*) {}
+void ZigzagBlocksToTiles(const int16_t* const*, size_t, int16_t*) {}
+Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t*, uint8_t* out, const uint8_t*) {
+  return {in, out};
+}
+LaneShape Shape() {
+  return {};
 }
 
 #endif

@@ -1,5 +1,5 @@
-// What one lane does in one step, as plain code: the reference of entropy_lanes_avx512.cpp's vector code and of
-// entropy_lanes_scalar.cpp, and what goes on where a lane has left off. Thread-safety: functions of their arguments.
+// What one lane does in one step, as plain code: the reference of the vector code, and what goes on where a lane has
+// left off. Thread-safety: functions of their arguments.
 #pragma once
 
 #include <bit>

@@ -1,13 +1,11 @@
 #include "runtime/simulate/plan/prediction.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "runtime/base/hash.h"
+#include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
 
 namespace penstock {
@@ -37,32 +35,17 @@ Prediction predict(const FleetSpec& spec, const PredictOptions& options) {
   spec.check();
   const auto seeds = static_cast<size_t>(std::max<int64_t>(1, options.seeds));
   std::vector<FleetResult> results(seeds);
-  std::vector<std::exception_ptr> errors(seeds);
-  std::atomic<size_t> next{0};
   Mutex progress_mutex;
   int64_t done = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < seeds; i = next++) {
-      try {
-        results[i] = simulate_fleet(spec, {.seed = options.first_seed + i});
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
+  const size_t threads = options.threads > 0 ? static_cast<size_t>(options.threads) : number_of_cores();
+  for_each_on_threads(seeds, threads, [&] {
+    return [&](size_t i) {
+      results[i] = simulate_fleet(spec, {.seed = options.first_seed + i});
       MutexLock lock(progress_mutex);
       ++done;
       if (options.progress) options.progress(done);
-    }
-  };
-  {
-    const auto cores = static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency()));
-    const size_t count = std::min(seeds, options.threads > 0 ? static_cast<size_t>(options.threads) : cores);
-    std::vector<std::jthread> threads;
-    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
-    work();
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+    };
+  });
 
   Prediction sum;
   sum.seeds = static_cast<int64_t>(seeds);

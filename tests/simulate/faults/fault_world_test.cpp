@@ -1,9 +1,9 @@
-// Whole jobs in virtual time under faults: see runtime/simulate/faults/fault_world.h for what is drawn and what is checked.
+// Whole jobs in virtual time under faults: see tests/simulate/faults/fault_world.h for what is drawn and what is checked.
 //
 //   fault_world_test                                  # the seeds below
 //   PENSTOCK_FULL=1 fault_world_test                  # many more
 //   PENSTOCK_SEED=123 fault_world_test                # this world alone, with everything that happens in it
-#include "runtime/simulate/faults/fault_world.h"
+#include "tests/simulate/faults/fault_world.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/simulate/faults/sim_network.h"
+#include "tests/simulate/faults/sim_network.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "runtime/simulate/faults/fault_world.h"
+#include "tests/simulate/faults/fault_world.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -14,10 +14,10 @@
 #include "runtime/receiver/receiver.h"
 #include "runtime/sample/split_context.h"
 #include "runtime/simulate/event_loop.h"
-#include "runtime/simulate/faults/sim_client.h"
-#include "runtime/simulate/faults/sim_executor.h"
-#include "runtime/simulate/faults/sim_network.h"
 #include "runtime/simulate/seeded_random.h"
+#include "tests/simulate/faults/sim_client.h"
+#include "tests/simulate/faults/sim_executor.h"
+#include "tests/simulate/faults/sim_network.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {

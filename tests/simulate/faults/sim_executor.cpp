@@ -1,4 +1,4 @@
-#include "runtime/simulate/faults/sim_executor.h"
+#include "tests/simulate/faults/sim_executor.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,10 +1,10 @@
-#include "runtime/simulate/faults/sim_client.h"
+#include "tests/simulate/faults/sim_client.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "runtime/simulate/faults/sim_executor.h"
+#include "tests/simulate/faults/sim_executor.h"
 
 namespace penstock {
 
