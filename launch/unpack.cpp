@@ -320,7 +320,7 @@ void refuse_tar_shards(const std::string& pack) {
     found = is_shard(entry->path());
   }
   if (!found) return;
-  throw Error(ErrorKind::usage, "'" + pack + "' is no pack: it is of tar shards",
+  throw Error(ErrorKind::usage, "'" + pack + "' is no pack, but tar shards",
               "tar unpacks them: for shard in SHARDS/*.tar; do tar -C FOLDER -xf \"$shard\"; done");
 }
 

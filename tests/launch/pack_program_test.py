@@ -223,7 +223,7 @@ def test_tar_shards():
 
         for no_pack in (shards_of, os.path.join(shards_of, made[1])):
             said = penstock("unpack", no_pack, os.path.join(top, "unpacked"), code=2)
-            assert f"'{no_pack}' is no pack: it is of tar shards" in said and "help: tar unpacks them: " in said, said
+            assert f"'{no_pack}' is no pack, but tar shards" in said and "help: tar unpacks them: " in said, said
 
         pack, again = os.path.join(top, "p"), os.path.join(top, "again")
         penstock("pack", PHOTOS, pack, "--shard-size=1MB")
