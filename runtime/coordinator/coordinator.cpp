@@ -357,8 +357,8 @@ class Coordinator::Impl {
     splits_.close({receiver, m.split});
   }
 
-  // Of the splits. A program whose split no loader is left for ends, and it is the loss that ends the job. Where programs
-  // come and go, tick() sees to that.
+  // Forwards what the splits answer. A program whose split no loader is left for ends, and it is the loss that ends the
+  // job. Where programs come and go, tick() sees to that.
   void answer(PeerId peer, const ControlMessage& message) {
     const auto* refused = std::get_if<SplitRefused>(&message);
     const bool lost = refused != nullptr && refused->error_kind == static_cast<int32_t>(ErrorKind::peer_lost);
