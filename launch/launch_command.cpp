@@ -5,15 +5,19 @@
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "launch/batch_nodes.h"
 #include "launch/command.h"
 #include "launch/findings.h"
+#include "launch/init_job.h"
 #include "launch/launch_files.h"
 #include "launch/launch_line.h"
 #include "launch/run_job.h"
+#include "launch/trainer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
@@ -160,6 +164,43 @@ void require_manifest_can_hold(const LaunchFile& file) {
   }
 }
 
+// The folders that a split's data lies in, as containers would have to mount them.
+std::set<std::string> data_folders(const SplitSpec& split) {
+  namespace fs = std::filesystem;
+  std::set<std::string> folders;
+  const auto add = [&](const std::string& path, DatasetPlace place) {
+    if (path.empty() || place == DatasetPlace::none) return;
+    const std::string fixed = path.substr(0, path.find_first_of("{*?["));
+    const bool whole = place == DatasetPlace::folder;
+    folders.insert(whole ? path : fs::path(fixed).parent_path().string());
+  };
+  const DatasetSpec& data = split.dataset;
+  for (const DatasetKind& kind : kDatasetKinds) add(data.*kind.value, kind.place);
+  for (const std::string& path : {data.targets, data.masks}) add(path, DatasetPlace::folder);
+  for (const std::string& path : {data.index, split.sampler.file()}) add(path, DatasetPlace::file);
+  return folders;
+}
+
+// A container sees the folder `seen` alone, and under a name of its own where `renamed`: then a path is right only where
+// the job has it relative to its file.
+void warn_of_data_outside(const Job& job, const LaunchRequest& request, const std::filesystem::path& seen, bool renamed,
+                          const std::function<std::string(const std::string&)>& remedy) {
+  std::string text = renamed ? read_job_file(request.job) : "";
+  for (const std::string& word : request.overrides) text += "\n" + word;
+  std::set<std::string> outside;
+  for (const auto& [name, split] : job.splits) {
+    for (const std::string& folder : data_folders(split)) {
+      const auto inside = std::filesystem::path(folder).lexically_relative(seen);
+      const bool below = !inside.empty() && *inside.begin() != "..";
+      if (!below || (renamed && text.find(folder) != std::string::npos)) outside.insert(folder);
+    }
+  }
+  for (const std::string& folder : outside) {
+    print_notice("containers see the folder '" + seen.string() + "' alone" + (renamed ? ", as /job" : "") +
+                 ", and the job reads '" + folder + "'\n  help: " + remedy(folder));
+  }
+}
+
 std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest request, const std::string& mpirun) {
   namespace fs = std::filesystem;
   LaunchFile file;
@@ -205,7 +246,14 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   if (cluster.file != "slurm") {
     for (const auto& words : {file.command, file.program, {file.folder, file.image}}) refuse_controls(words);
   }
-  if (docker) return dockerfile(file);
+  const fs::path beside = fs::absolute(request.job).lexically_normal().parent_path();
+  if (docker) {
+    warn_of_data_outside(job, request, beside, true, [](const std::string& folder) {
+      return "docker run -v " + shell_quoted({folder + ":" + folder + ":ro"}) +
+             " …, or name it relative to the job file, and have it below that";
+    });
+    return dockerfile(file);
+  }
   // What launch would refuse in the cluster is refused here.
   std::vector<std::string> names;
   for (const NodeGroup& group : file.groups) {
@@ -215,6 +263,17 @@ std::string launch_file(const Job& job, const Cluster& cluster, LaunchRequest re
   MpiFound any;
   any.major = 4;
   (void)launch_line(request, any);
+  if (cluster.file == "k8s") {
+    warn_of_data_outside(job, request, beside, false, [](const std::string& folder) {
+      return "give every pod of the manifest a volume with a readOnly mount at mountPath " + yaml_quoted(folder) +
+             ", or have the data beside the job file";
+    });
+  } else if (!file.image.empty()) {
+    warn_of_data_outside(job, request, file.folder, false, [](const std::string& folder) {
+      return "add " + shell_quoted({folder + ":" + folder + ":ro"}) +
+             " to --bind or --container-mounts in the script, or have the data below that folder";
+    });
+  }
   return cluster.file == "slurm" ? slurm_script(file) : kubernetes_manifest(file);
 }
 

@@ -213,9 +213,12 @@ CpuPool::Done CpuPool::make(PooledWork& item, size_t sample, SampleMaker& maker,
       work.make ? work.make(maker, sample, fields) : maker.make(work.lease.samples[sample], work.lease.epoch, fields);
   const MakeTimes after = maker.times();
   Done done;
-  done.times = {after.read_ns - before.read_ns, after.decode_ns - before.decode_ns,
-                after.augment_ns - before.augment_ns, after.encoded_bytes - before.encoded_bytes,
-                after.source_pixels - before.source_pixels};
+  done.times = {after.read_ns - before.read_ns,
+                after.decode_ns - before.decode_ns,
+                after.augment_ns - before.augment_ns,
+                after.encoded_bytes - before.encoded_bytes,
+                after.source_pixels - before.source_pixels,
+                after.python_ns - before.python_ns};
   if (offload != nullptr) done.feed_ns = offload->taken();
   return done;
 }
@@ -227,6 +230,7 @@ std::unique_ptr<ChunkWork> CpuPool::end_step(PooledWork& item, Step step, const 
   item.work->pixels += times.source_pixels;
   figures_.busy_ns += done.busy_ns;
   figures_.read_ns += times.read_ns;
+  figures_.python_ns += times.python_ns;
   figures_.decode_ns += times.decode_ns;
   figures_.augment_ns += times.augment_ns;
   figures_.encoded_bytes += times.encoded_bytes;

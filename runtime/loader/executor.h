@@ -80,6 +80,7 @@ struct ExecutorFigures {
   int64_t samples = 0;
   int64_t busy_ns = 0;  // summed over threads
   int64_t read_ns = 0;
+  int64_t python_ns = 0;  // of read_ns
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
   int64_t encoded_bytes = 0;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/cpu_set.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/histogram_json.h"
 #include "runtime/base/host_name.h"
@@ -113,7 +114,9 @@ class Loader::Impl {
     report["threads"] = f.threads;
     report["elapsed_s"] = elapsed;
     report["busy_fraction"] = elapsed > 0 ? as_seconds(f.busy_ns) / (elapsed * f.threads) : 0;
+    report["cpus"] = std::max<size_t>(static_cast<size_t>(CpuSet::allowed().count()), options_.cpus.size());
     report["read_s"] = as_seconds(f.read_ns);
+    report["python_s"] = as_seconds(f.python_ns);
     report["decode_s"] = as_seconds(f.decode_ns);
     report["augment_s"] = as_seconds(f.augment_ns);
     report["sample_ns"] = histogram_json(f.sample_ns);

@@ -240,6 +240,48 @@ struct Load {
   double share(double asked_s) const { return span_s(asked_s) > 0 ? std::min(1.0, busy_s / span_s(asked_s)) : 0; }
 };
 
+// Time in which batches were asked for, of one trainer: loaders start before that, and idle after it.
+double asked_seconds(const json& report) {
+  double elapsed = 0;
+  int trainers = 0;
+  for (const json& rank : report.at("ranks")) {
+    if (rank.value("role", "") != "trainer") continue;
+    ++trainers;
+    const json parts = rank.value("splits", json::object());
+    for (const auto& [name, split] : parts.items()) elapsed += split.value("elapsed_s", 0.0);
+  }
+  return elapsed / std::max(trainers, 1);
+}
+
+Load load_of(const json& loader) {
+  const double lived = loader.value("elapsed_s", 0.0);
+  return {loader.value("rank", int64_t{0}), loader.value("threads", int64_t{0}), lived,
+          lived * loader.value("busy_fraction", 0.0)};
+}
+
+// "all 8 CPUs of host a"; empty where some node of loaders has CPUs that no rank needs, or nothing is known of them.
+std::string taken_cpus(const json& report) {
+  struct Node {
+    int64_t cpus = 0;
+    int64_t needed = 0;
+  };
+  std::map<std::string, Node> nodes;
+  for (const json& rank : report.at("ranks")) {
+    Node& node = nodes[rank.value("host", "")];
+    node.cpus = std::max(node.cpus, rank.value("cpus", int64_t{0}));
+    node.needed += rank.value("role", "") == "trainer" ? 1 : rank.value("threads", int64_t{0});
+  }
+  std::erase_if(nodes, [](const auto& one) { return one.second.cpus == 0; });  // of trainers alone
+  int64_t cpus = 0;
+  for (const auto& [host, node] : nodes) {
+    if (node.needed < node.cpus) return {};
+    cpus += node.cpus;
+  }
+  if (nodes.empty()) return {};
+  return "all " + std::to_string(cpus) + " CPUs of " +
+         (nodes.size() == 1 ? "host " + nodes.begin()->first : std::to_string(nodes.size()) + " nodes");
+}
+
 // The link that came nearest to what it carries at its best; nothing where none came near. Ranks that share cores
 // deliver in bursts: then the mean is far below the best. A link whose loaders are busy nearly all the time carries
 // evenly what they make, and is not to blame.
@@ -338,6 +380,7 @@ std::string bottleneck_sentence(const json& report) {
   double receiver_busy = 0;
   double receiver_elapsed = 0;
   double read = 0;
+  double python = 0;  // of it
   double decode = 0;
   double augment = 0;
   int64_t threads = 0;
@@ -362,22 +405,17 @@ std::string bottleneck_sentence(const json& report) {
       receiver_busy += rank.value("receiver_busy_s", 0.0);
       receiver_elapsed += active;
     } else {
-      const auto its_threads = rank.value("threads", int64_t{0});
-      const double lived = rank.value("elapsed_s", 0.0);
-      loads.push_back({rank.value("rank", int64_t{0}), its_threads, lived, lived * rank.value("busy_fraction", 0.0)});
-      threads += its_threads;
+      loads.push_back(load_of(rank));
+      threads += loads.back().threads;
       read += rank.value("read_s", 0.0);
+      python += rank.value("python_s", 0.0);
       decode += rank.value("decode_s", 0.0);
       augment += rank.value("augment_s", 0.0);
     }
   }
   if (elapsed <= 0) return "No batch was delivered.";
   const double waiting = wait / elapsed;
-  // A loader starts before the first batch is asked for and idles after the last; measured against the time in between.
-  const double trainers = std::max<double>(
-      1, static_cast<double>(std::count_if(report["ranks"].begin(), report["ranks"].end(),
-                                           [](const json& r) { return r.value("role", "") == "trainer"; })));
-  const double asked_s = elapsed / trainers;
+  const double asked_s = asked_seconds(report);
   double busy = 0;
   double span = 0;
   std::pair<double, int64_t> most_loaded;  // of the loaders' threads
@@ -424,12 +462,20 @@ std::string bottleneck_sentence(const json& report) {
     const char* what = "Decoding";
     double share = decode / work;
     // Programs that do nothing but take batches can never be kept busy: a number would be nonsense.
-    std::string change = factor < 10
-                             ? "raise loader.threads or start more loaders: about " + std::to_string(wanted) +
-                                   " loader threads would keep up (now " + std::to_string(threads) + ")"
-                             : "raise loader.threads or start more loaders, as many as there are cores; programs "
-                               "that do so little with a batch will always wait";
-    if (read > decode && read > augment) {
+    const std::string taken = taken_cpus(report);
+    std::string change =
+        !taken.empty() ? taken +
+                             " have work already, so more threads there would not help: start loaders on "
+                             "further nodes, or make samples cheaper (`penstock index`, smaller pictures)"
+        : factor < 10 ? "raise loader.threads or start more loaders: about " + std::to_string(wanted) +
+                            " loader threads would keep up (now " + std::to_string(threads) + ")"
+                      : "raise loader.threads or start more loaders, as many as there are cores; programs "
+                        "that do so little with a batch will always wait";
+    if (read > decode && read > augment && python > read / 2) {
+      what = "The data set in Python";
+      share = read / work;
+      change = "make its __getitem__ faster; or " + change;
+    } else if (read > decode && read > augment) {
       what = "Reading files";
       share = read / work;
       change = "use faster storage or more loaders; threads wait for the disk, so more threads than cores help too";
@@ -447,6 +493,12 @@ std::string bottleneck_sentence(const json& report) {
            percent(receivers) + " of the trainers' time (" + rank_name(report, busiest.second) + " most, " +
            percent(std::min(1.0, busiest.first)) + "); deliver uint8 and normalise on the GPU.";
   }
+  if (most_loaded.first > 0.4) {
+    return "Batches were late now and then: " + waited +
+           "; that is enough on the whole, and not at every moment (the first batches, large pictures, busy cores): "
+           "raise loader.prefetch to even it out, or loader.threads." +
+           slow_sentence(report);
+  }
   return "Nobody was busy, yet " + waited +
          ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores." +
          slow_sentence(report);
@@ -455,11 +507,11 @@ std::string bottleneck_sentence(const json& report) {
 std::string report_text(const json& report) {
   std::string text;
   for (const auto& [name, split] : report["splits"].items()) {
-    text += "split " + name + ": " + number(split["images"].get<double>()) + " images in " +
-            number(split["batches"].get<double>()) + " batches, " +
-            (split["padding"] == 0 ? "" : number(split["padding"].get<double>()) + " of them padding, ") +
-            number(split["images_per_s"].get<double>()) + " images/s, waiting " +
-            percent(split["wait_fraction"].get<double>()) + "\n";
+    const double padding = split["padding"];
+    text += "split " + name + ": " + number(split["images"].get<double>() - padding) + " images " +
+            (padding == 0 ? "" : "and " + number(padding) + " of padding ") + "in " +
+            number(split["batches"].get<double>()) + " batches, " + number(split["images_per_s"].get<double>()) +
+            " images/s, waiting " + percent(split["wait_fraction"].get<double>()) + "\n";
     text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
     text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
     if (split["arithmetic"] == name_of(Arithmetic::fast)) text += std::string("  ") + kFastPromise + "\n";
@@ -488,6 +540,7 @@ std::string report_text(const json& report) {
   std::snprintf(line, sizeof line, "%5s  %-10s %10s %12s %9s %9s %10s %9s\n", "rank", "role", "images", "images/s",
                 "MB", "busy", "waiting", "RSS MB");
   text += line;
+  const double asked_s = asked_seconds(report);
   for (const json& rank : report["ranks"]) {
     const bool trainer = rank.value("role", "") == "trainer";
     double images = 0;
@@ -509,8 +562,9 @@ std::string report_text(const json& report) {
       megabytes = rank.value("received_bytes", 0.0) / 1e6;
     } else {
       images = rank.value("images", 0.0);
-      rate = rank.value("elapsed_s", 0.0) > 0 ? images / rank.value("elapsed_s", 0.0) : 0;
-      busy = std::min(1.0, rank.value("busy_fraction", 0.0));
+      const Load load = load_of(rank);
+      rate = load.span_s(asked_s) > 0 ? images / load.span_s(asked_s) : 0;
+      busy = load.share(asked_s);
       waiting = 1 - busy;
       megabytes = rank.value("sent_bytes", 0.0) / 1e6;
     }

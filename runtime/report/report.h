@@ -6,11 +6,12 @@
 // merge_reports: `splits.NAME.{arithmetic, order_hash, pixel_hash, images, batches, images_per_s, wait_fraction,
 //   bad_samples, bad_sample_count}` over all trainers (hashes are sums, so they compose; the list has the first ones, the
 //   count has all), `ranks` as reported, `bottleneck` the sentence.
+//   images counts padding, too, of which `padding` says how many there are; report_text tells them apart.
 //   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of
 //   that time that its program spent waiting for data. Both are means over trainers weighted by their time;
 //   images_per_s is the trainers' sum.
 //   The rank of the coordinator says what the balancer has learned (coordinator/balance_report.h).
-// report_text: splits, ranks, leases, what chunks cost, which loaders are slow, what went over each link between nodes,
+// report_text: splits, ranks (what loaders did by the time between a trainer's first next() and its last batch), leases, what chunks cost, which loaders are slow, what went over each link between nodes,
 //   how reads ran ahead where they had to (and why io_uring was refused, where it was), what was learned of the photos,
 //   the sentence.
 // Failure: Error(runtime) for a text that is no report.

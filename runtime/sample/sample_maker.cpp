@@ -169,7 +169,9 @@ SampleStatus SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t e
   record.draws.clear();
   const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
   SampleStatus status = context_->source().load(key, sample_);
-  times_.read_ns += clock.now() - begun;
+  const Nanoseconds took = clock.now() - begun;
+  times_.read_ns += took;
+  if (context_->split().split.dataset.is_python()) times_.python_ns += took;
   if (!status.ok()) return status;
   times_.encoded_bytes += static_cast<int64_t>(sample_.image.size());
   if (sample_.width > 0) {  // pixels already

@@ -34,6 +34,7 @@ struct MakeTimes {
   int64_t augment_ns = 0;
   int64_t encoded_bytes = 0;
   int64_t source_pixels = 0;
+  int64_t python_ns = 0;  // of read_ns: in a data set in Python, whatever it did
 };
 
 class SampleMaker {

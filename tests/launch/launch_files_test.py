@@ -187,6 +187,26 @@ def test_dockerfiles():
     assert command == ["penstock", "launch", "--run", "alike.yaml", "-n4", "seed=7", *program], command
 
 
+def test_data_that_containers_do_not_see_is_named_with_its_mount():
+    job_of = os.path.join(work.name, "beside.yaml")
+    docker, k8s = ["--docker"], ["--k8s", "--image=x", "--nodes=2", "--loaders=2"]
+    slurm = ["--slurm", "--nodes=2", "--loaders=2"]
+    for words, help_text in ((docker, "docker run -v /photos/train:/photos/train:ro"), (k8s, 'mountPath "/photos/train"'),
+                             ([*slurm, "--image=x.sif"], "add /photos/train:/photos/train:ro to --bind")):
+        said = launch(*words, job_file=alike)
+        assert said.code == 0 and "the job reads '/photos/train'" in said.stderr and help_text in said.stderr, said.log
+        assert said.stderr.count("the job reads") == 2, said.log  # and val
+    assert "the job reads" not in launch(*slurm, job_file=alike).stderr
+    with open(alike) as given:
+        text = given.read()
+    for folder, where in (("data", ()), (f"{work.name}/data", (docker,)), ("../data", (docker, k8s))):
+        with open(job_of, "w") as file:
+            file.write(text.replace("/photos", folder))
+        for words in (docker, k8s):
+            said = launch(*words, job_file=job_of)
+            assert said.code == 0 and ("the job reads" in said.stderr) == (words in where), (folder, words, said.log)
+
+
 def test_what_a_cluster_could_not_run_is_refused_at_once():
     assert "nothing says how many nodes" in refused("--slurm")
     assert "nothing says how many ranks load" in refused("--slurm", "--nodes=2")

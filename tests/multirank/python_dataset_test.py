@@ -137,6 +137,8 @@ def test_alone():
         report = result.report
     expected = result.hashes()
     assert report["splits"]["train"]["images"] == 2 * COUNT, report
+    loader = report["ranks"][-1]  # its threads read nothing but this data set
+    assert loader["role"] == "loader" and loader["python_s"] == loader["read_s"] > 0 and loader["cpus"] > 0, loader
     batches = [batch for epoch in range(2) for batch in read_dump(os.path.join(RAW, f"train_e{epoch}")).values()]
     assert total(batches) == expected["train"]
     epochs = []

@@ -22,6 +22,10 @@ struct Job {
   json links = json::array();
   bool slow = false;
   double fixed_us = 120;
+  int64_t cpus = 0;  // of each node; 0: it does not say
+  double read_s = 0;
+  double python_s = 0;
+  int64_t padding = 0;
 
   std::string report_of(int rank) const {
     json report = {{"rank", rank}, {"host", rank < 2 ? "a" : "b"}, {"elapsed_s", rank == 3 ? second_lived_s : 10.0}};
@@ -35,10 +39,13 @@ struct Job {
                                    {"batches", 10},
                                    {"wait_s", rank == 0 ? wait_s : second_wait_s},
                                    {"elapsed_s", 10.0},
+                                   {"padding", padding},
                                    {"bad_samples", json::array()}};
     } else {
       const double busy = rank == 3 && second_busy_fraction >= 0 ? second_busy_fraction : busy_fraction;
       report.update({{"role", "loader"}, {"threads", 4}, {"busy_fraction", busy}, {"decode_s", 10.0}});
+      report.update({{"read_s", read_s}, {"python_s", python_s}});
+      if (cpus > 0) report["cpus"] = cpus;
     }
     if (rank == 0) {
       report["coordinating_s"] = 0.2;
@@ -76,7 +83,7 @@ bool says(const std::string& text, const std::string& part) {
 
 TEST_CASE("a link that was full nearly all the time is named, with its hosts and its rate") {
   Job job;
-  job.links = {link(1, 0, 118, 12.0), link(0, 0, 5000, json())};
+  job.links = json::array({link(1, 0, 118, 12.0), link(0, 0, 5000, json())});
   CHECK(says(job.sentence(), "The network held the job up: the programs waited for data 50 % of the time"));
   CHECK(says(job.sentence(), "the link from b to a carried 11.8 MB/s on average, 12.0 at its best"));
 }
@@ -84,13 +91,13 @@ TEST_CASE("a link that was full nearly all the time is named, with its hosts and
 TEST_CASE(
     "a link with time to spare, or of which nothing is known, is not to blame; nor one beside threads that are busy") {
   Job job;
-  job.links = {link(1, 0, 60, 12.0)};
+  job.links = json::array({link(1, 0, 60, 12.0)});
   CHECK(says(job.sentence(), "Nobody was busy"));
-  job.links = {link(1, 0, 118, 36.0)};  // it carried three times as much for a moment
+  job.links = json::array({link(1, 0, 118, 36.0)});  // it carried three times as much for a moment
   CHECK(says(job.sentence(), "Nobody was busy"));
-  job.links = {link(1, 0, 118, json())};
+  job.links = json::array({link(1, 0, 118, json())});
   CHECK(says(job.sentence(), "Nobody was busy"));
-  job.links = {link(1, 0, 118, 12.0)};
+  job.links = json::array({link(1, 0, 118, 12.0)});
   job.busy_fraction = 0.8;
   CHECK(says(job.sentence(), "Decoding held the job up"));
   job.busy_fraction = 0.95;
@@ -101,7 +108,7 @@ TEST_CASE(
 
 TEST_CASE("one loader that is always busy is named, where others have nothing to do or are gone") {
   Job job;
-  job.links = {link(1, 0, 118, 12.0)};
+  job.links = json::array({link(1, 0, 118, 12.0)});
   job.busy_fraction = 0.98;
   job.second_busy_fraction = 0.02;
   CHECK(says(job.sentence(), "Decoding held the job up"));
@@ -125,9 +132,54 @@ TEST_CASE("ranks that stand out are named") {
   CHECK(says(job.sentence(), "Slow beside the others of their kind: rank 3 (loader, host b)."));
 }
 
+TEST_CASE("threads that had work most of the time are not told to be idle") {
+  Job job;
+  job.wait_s = job.second_wait_s = 0.6;
+  job.busy_fraction = 0.67;
+  CHECK(says(job.sentence(), "Batches were late now and then: the programs waited for data 6.0 % of the time"));
+  CHECK(says(job.sentence(), "the loaders' threads were 67 % busy"));
+  CHECK_FALSE(says(job.sentence(), "Nobody was busy"));
+  job.busy_fraction = 0.2;
+  CHECK(says(job.sentence(), "Nobody was busy"));
+}
+
+TEST_CASE("a data set in Python is not taken for a disk") {
+  Job job;
+  job.busy_fraction = 0.98;
+  job.read_s = 35;
+  job.python_s = 35;
+  CHECK(says(job.sentence(), "The data set in Python held the job up"));
+  CHECK(says(job.sentence(), "78 % of it in this stage; make its __getitem__ faster; or raise loader.threads"));
+  CHECK_FALSE(says(job.sentence(), "storage"));
+  job.python_s = 5;  // another split's
+  CHECK(says(job.sentence(), "Reading files held the job up"));
+}
+
+TEST_CASE("more threads are advised only where some node has CPUs for them") {
+  Job job;
+  job.busy_fraction = 0.98;
+  job.cpus = 8;  // host b has two loaders of four threads
+  CHECK(says(job.sentence(), "all 8 CPUs of host b have work already"));
+  CHECK_FALSE(says(job.sentence(), "raise loader.threads"));
+  job.cpus = 9;
+  CHECK(says(job.sentence(), "raise loader.threads or start more loaders"));
+  CHECK_FALSE(says(job.sentence(), "work already"));
+}
+
+TEST_CASE("loaders' rows leave out the time before the first batch was asked for; padding is no image") {
+  Job job;
+  job.second_lived_s = 40;  // 30 of them before
+  job.second_busy_fraction = 0.2;
+  const std::string text = report_text(job.merged());
+  CHECK(says(text, "    3  loader              0            0         0      80 %       20 %"));
+  CHECK(says(text, "split train: 2,000 images in 20 batches, 200 images/s"));
+  job.padding = 3;
+  CHECK(says(report_text(job.merged()), "split train: 1,994 images and 6 of padding in 20 batches, "));
+}
+
 TEST_CASE("the text has leases, costs, speeds and links") {
   Job job;
-  job.links = {link(1, 0, 118, 12.0), link(0, 0, 5000, json())};
+  job.links = json::array({link(1, 0, 118, 12.0), link(0, 0, 5000, json())});
   job.slow = true;
   const std::string text = report_text(job.merged());
   CHECK(says(text,
