@@ -493,7 +493,7 @@ std::string bottleneck_sentence(const json& report) {
            percent(receivers) + " of the trainers' time (" + rank_name(report, busiest.second) + " most, " +
            percent(std::min(1.0, busiest.first)) + "); deliver uint8 and normalise on the GPU.";
   }
-  if (most_loaded.first > 0.4) {
+  if (most_loaded.first > 0.4 && waiting < 0.25) {
     return "Batches were late now and then: " + waited +
            "; that is enough on the whole, and not at every moment (the first batches, large pictures, busy cores): "
            "raise loader.prefetch to even it out, or loader.threads." +

@@ -36,7 +36,7 @@ def launch(hosts, env, trainers, loaders, options=(), program=(), timeout=60):
 
 def table(stderr):
     """[(host, role)] by rank, of the placement table."""
-    rows = [re.match(r"(\S+) +\d+  (trainer|loader) (\d+) ", line) for line in stderr.splitlines()]
+    rows = [re.match(r"(\S+) +\d+ +\d+  (trainer|loader) (\d+) ", line) for line in stderr.splitlines()]
     return [(row[1], f"{row[2]} {row[3]}") for row in rows if row]
 
 

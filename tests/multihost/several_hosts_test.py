@@ -54,7 +54,7 @@ def chunks_by_transport(report):
 
 def table(stderr):
     """[(host, rank, role)] of the placement table."""
-    rows = [re.match(r"(\S+) +(\d+)  (trainer|loader) (\d+) ", line) for line in stderr.splitlines()]
+    rows = [re.match(r"(\S+) +(\d+) +\d+  (trainer|loader) (\d+) ", line) for line in stderr.splitlines()]
     return [(row[1], int(row[2]), f"{row[3]} {row[4]}") for row in rows if row]
 
 

@@ -297,20 +297,6 @@ def test_masks_are_cv2s_nearest():
     assert (ours[0][0] == theirs).all()
 
 
-def test_what_is_not_opencvs_is_refused():
-    path = KINDS["rgb.jpg"]
-    for step, more, why in (({"Resize": {"size": 8, "interpolation": "lanczos"}}, {}, "lanczos is Pillow's"),
-                            ({"Resize": {"size": 8, "antialias": True}}, {}, "cv2.resize does not antialias"),
-                            ({"ExifTranspose": {}}, {}, "turned as cv2.imread does"),
-                            ({"RandomResizedCrop": {"size": 8, "interpolation": "area"}}, {"arithmetic": "exact"}, "area is OpenCV's")):
-        try:
-            request(mode="pixels", pipeline=[step, {"CenterCrop": {"size": 8}}], files=[path], out=OUT, **{"arithmetic": "opencv", **more})
-        except RuntimeError as problem:
-            assert why in str(problem), (step, problem)
-            continue
-        raise AssertionError(f"accepted: {step}")
-
-
 def test_how_far_ipp_is():
     if not cv2.ipp.getIppVersion() or cv2.ipp.getIppVersion() == "disabled":
         print("cv2 is built without IPP")
