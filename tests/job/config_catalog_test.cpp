@@ -139,6 +139,7 @@ TEST_CASE("what the catalogue's parameters may be") {
   CHECK(complaint("Resize: {size: 8, antialias: false}", "opencv").empty());
   CHECK(complaint("Resize: {size: 8, interpolation: box}", "opencv").find("box is Pillow's") != std::string::npos);
   CHECK(complaint("Resize: {size: 8, interpolation: area}", "opencv").empty());
+  CHECK(complaint("ExifTranspose", "opencv").find("turned as cv2.imread does") != std::string::npos);
   std::string deep = "RandomInvert";
   for (int i = 0; i < 4; ++i) deep = "{RandomOrder: {transforms: [" + deep + "]}}";
   CHECK(complaint("RandomApply: {transforms: [RandomInvert]}").empty());

@@ -1,5 +1,5 @@
 """arithmetic: opencv against PyPI's cv2, byte for byte: imread's decoding of every kind of file, cv2.resize inside Resize and
-RandomResizedCrop with each filter, windows of its result, masks, EXIF, the order of the channels, and what is refused.
+RandomResizedCrop with each filter, windows of its result, masks, EXIF, and the order of the channels.
 
 With IPP off: OpenCV from PyPI has Intel's library beside its own code, and how far that is away is printed. With PENSTOCK_FULL=1
 all of ../shared/data, and more sizes. The package's virtual environment has cv2 4, that of tests/frameworks cv2 5."""
@@ -295,20 +295,6 @@ def test_masks_are_cv2s_nearest():
     _, ours = opencv([{"Resize": {"size": [50, 21]}}], [path], (50, 21), role="mask")
     theirs = cv2.resize(cv2.imread(path, cv2.IMREAD_UNCHANGED), (21, 50), interpolation=cv2.INTER_NEAREST)
     assert (ours[0][0] == theirs).all()
-
-
-def test_what_is_not_opencvs_is_refused():
-    path = KINDS["rgb.jpg"]
-    for step, more, why in (({"Resize": {"size": 8, "interpolation": "lanczos"}}, {}, "lanczos is Pillow's"),
-                            ({"Resize": {"size": 8, "antialias": True}}, {}, "cv2.resize does not antialias"),
-                            ({"ExifTranspose": {}}, {}, "turned as cv2.imread does"),
-                            ({"RandomResizedCrop": {"size": 8, "interpolation": "area"}}, {"arithmetic": "exact"}, "area is OpenCV's")):
-        try:
-            request(mode="pixels", pipeline=[step, {"CenterCrop": {"size": 8}}], files=[path], out=OUT, **{"arithmetic": "opencv", **more})
-        except RuntimeError as problem:
-            assert why in str(problem), (step, problem)
-            continue
-        raise AssertionError(f"accepted: {step}")
 
 
 def test_how_far_ipp_is():
