@@ -1,5 +1,5 @@
 """arithmetic: opencv against PyPI's cv2, byte for byte: imread's decoding of every kind of file, cv2.resize inside Resize and
-RandomResizedCrop with each filter, windows of its result, masks, EXIF, the order of the channels, and what is refused.
+RandomResizedCrop with each filter, windows of its result, masks, EXIF, and the order of the channels.
 
 With IPP off: OpenCV from PyPI has Intel's library beside its own code, and how far that is away is printed. With PENSTOCK_FULL=1
 all of ../shared/data, and more sizes. The package's virtual environment has cv2 4, that of tests/frameworks cv2 5."""
