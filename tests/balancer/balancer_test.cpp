@@ -372,6 +372,35 @@ TEST_CASE("hedges stop where they are a fiftieth of all grants; lease_timeout ho
   CHECK(tick_at(granted_ms + 3000) == 32);
 }
 
+TEST_CASE("within a minute of a loss or a stall hedges stop where they are a twentieth of all grants") {
+  Practised bench(short_times());
+  const auto pass = [&](int64_t ms) {
+    for (const int64_t end = bench.now_ms + ms; bench.now_ms < end;) {
+      bench.now_ms += 200;
+      bench.alive(bench.now_ms, {1, 2});
+      bench.at(bench.now_ms, Tick{});
+    }
+  };
+  bench.at(bench.now_ms, LoaderJoined{3, 1, 1, 0});
+  int64_t expected = 23;  // of 440 grants, and of those that hedges are
+  SUBCASE("a loss") {
+    bench.at(bench.now_ms, LoaderLost{3, "gone"});
+  }
+  SUBCASE("a stall") {
+    pass(400);
+  }
+  SUBCASE("a loss long ago") {
+    bench.at(bench.now_ms, LoaderLost{3, "gone"});
+    pass(60'000);
+    expected = 8;
+  }
+  CHECK(bench.next(40).size() == 40);
+  pass(2800);  // less than the lease timeout
+  int64_t hedged = 0;
+  for (const auto& [id, figures] : bench.balancer.figures()) hedged += figures.hedged;
+  CHECK(hedged == expected);
+}
+
 TEST_CASE("where leases have become slow nothing is hedged") {
   Practised bench(short_times());
   for (int i = 0; i < 60; ++i) {  // now some take 200 ms, and 600 ms are no reason

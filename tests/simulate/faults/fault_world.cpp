@@ -97,6 +97,26 @@ struct Script {
   int64_t samples() const { return batch_size * steps * receivers; }
 };
 
+// Many loaders' threads, with many leases, learn what a chunk takes. Then all of them take forty times as long for a while:
+// more leases are late at once than the budget of hedges allows.
+void make_lateness_common(Script& s, SeededRandom& random, bool faults) {
+  s.batch_size = 32;
+  s.steps = random.between(30, 60);
+  s.chunk_samples = 1;
+  for (auto& epochs : s.epochs) epochs = {SimClient::Epoch{}};
+  s.chunk_buffers = 64;
+  s.threads = 32;
+  s.prefetch = 3;
+  s.step_ns = 10 * kMillisecond;
+  s.chunk_ns = random.between(10, 30) * kMillisecond;
+  s.remake_every = 0;
+  s.spare_joins_at = 0;
+  const Nanoseconds at = random.between(200, 400) * kMillisecond;
+  for (PeerId loader = s.receivers; faults && loader < s.ranks(); ++loader) {
+    s.faults.push_back({Fault::Kind::slow, loader, at, random.between(50, 500) * kMillisecond, {}});
+  }
+}
+
 Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   Script s;
   s.receivers = static_cast<int>(random.between(1, 3));
@@ -127,7 +147,8 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
     s.remake_every = random.between(1, 5);
     s.wrong = s.receivers + static_cast<PeerId>(random.below(s.loaders));
   }
-  if (!options.faults) return s;
+  if (options.late) make_lateness_common(s, random, options.faults);
+  if (!options.faults || options.late) return s;
   const Nanoseconds lasts = 200 * kMillisecond + 2 * s.step_ns * s.steps * epochs;
   if (options.returns) {
     s.spare_joins_at = 0;
@@ -389,7 +410,7 @@ class FaultWorld::Impl {
       // A loader that is cut off for long ends by itself.
       if (rank.loader && error.exit_code() == static_cast<int>(ErrorKind::peer_lost) && is_cut_[rank.id]) {
         log("loader ends " + std::to_string(rank.id));
-        network_.kill(rank.id, {10 * kMillisecond});
+        end_process(rank, 10 * kMillisecond);
         rank.ended = true;
         return;
       }
@@ -399,7 +420,11 @@ class FaultWorld::Impl {
   void turn_loader(Rank& rank) {
     if (rank.loader->turn()) return;
     rank.ended = true;
-    if (rank.leaving) network_.kill(rank.id, {10 * kMillisecond});  // its process ends
+    if (rank.leaving) end_process(rank, 10 * kMillisecond);
+  }
+  void end_process(const Rank& rank, std::optional<Nanoseconds> seen_after) {
+    network_.kill(rank.id, {seen_after});
+    last_end_ = loop_.now();
   }
   void turn_receiver(Rank& rank) {
     bool moved = true;
@@ -432,13 +457,13 @@ class FaultWorld::Impl {
     const auto in_the_end = [&](std::function<void()> event) { loop_.at(until, std::move(event)); };
     switch (fault.kind) {
       case Fault::Kind::kill:
-        network_.kill(fault.loader, {fault.seen_after});
+        end_process(rank, fault.seen_after);
         rank.ended = true;
         return;
       case Fault::Kind::stop:
         rank.stopped_until = std::max(rank.stopped_until, until);
         return in_the_end([this, &rank] { turn(rank); });
-      case Fault::Kind::slow: rank.slowness = 8; return in_the_end([&rank] { rank.slowness = 1; });
+      case Fault::Kind::slow: rank.slowness = options_.late ? 40 : 8; return in_the_end([&rank] { rank.slowness = 1; });
       case Fault::Kind::failing: rank.failing = true; return in_the_end([&rank] { rank.failing = false; });
       case Fault::Kind::disk: disk_fails_until_ = until; return;
       case Fault::Kind::damage:
@@ -485,6 +510,7 @@ class FaultWorld::Impl {
       } else if (!goodbye.good) {
         fail("the job failed: " + goodbye.reason);
       }
+      ended_by_name_ = ended_by_name_ || !goodbye.good;
       result_.batches += rank.client->batches();
       result_.longest_wait_ns = std::max(result_.longest_wait_ns, rank.client->longest_wait_ns());
       add_report(parse_json(rank.receiver->report_json()), sums);
@@ -518,16 +544,32 @@ class FaultWorld::Impl {
   // longest way: a loader that is silent for lost_after, or makes a chunk and cannot send it, then the healthy one's
   // queue, eight times as slow at most.
   void check_times() {
-    if (options_.all_lost || options_.wrong) return;
+    if (result_.hedged * hedge_every() > result_.granted) {
+      fail(std::to_string(result_.hedged) + " hedges of " + std::to_string(result_.granted) + " grants");
+    }
+    if (options_.wrong) return;
+    if (options_.all_lost) return check_end();
     const Nanoseconds work = script_.chunk_ns * 2 * (script_.chunk_buffers + 2) * 8;
     const Nanoseconds limit = lease_timeout() + script_.lost_after + work + 12 * kSecond;
     if (result_.longest_wait_ns > limit) {
       fail("a program waited " + std::to_string(result_.longest_wait_ns / kMillisecond) +
            " ms for a batch, more than " + std::to_string(limit / kMillisecond));
     }
-    if (result_.hedged * 20 > result_.granted + 20) {
-      fail(std::to_string(result_.hedged) + " hedges of " + std::to_string(result_.granted) + " grants");
+  }
+  // Lateness alone is no fault.
+  int64_t hedge_every() const { return options_.late || !options_.faults ? 50 : 20; }
+
+  // A death is detected within lost_after; `on_all_lost: fail` ends the job within five seconds more. A stopped receiver
+  // is later by that, and a program sees the end when its step is over.
+  void check_end() {
+    if (!ended_by_name_) return;
+    const Nanoseconds stops = script_.receiver_stops * 4 * script_.lost_after / 10;
+    const Nanoseconds limit = last_end_ + script_.lost_after + 5 * kSecond + stops + 2 * script_.step_ns;
+    if (loop_.now() > limit) {
+      fail("the job ended " + std::to_string((loop_.now() - last_end_) / kMillisecond) +
+           " ms after its last loader, and not within " + std::to_string((limit - last_end_) / kMillisecond));
     }
+    result_.end_took_ns = loop_.now() - last_end_;
   }
 
   Options options_;
@@ -540,6 +582,8 @@ class FaultWorld::Impl {
   std::vector<Rank> ranks_;
   std::map<PeerId, bool> is_cut_;
   Nanoseconds disk_fails_until_ = 0;
+  Nanoseconds last_end_ = 0;  // of a loader's process
+  bool ended_by_name_ = false;
   Sum128 log_;
   WorldResult result_;
 };

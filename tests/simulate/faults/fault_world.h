@@ -37,6 +37,7 @@ struct WorldResult {
   int64_t compared = 0;     // chunks that were made twice, and equal
   int64_t differences = 0;  // that ended the job, as each receiver heard of it
   Nanoseconds longest_wait_ns = 0;
+  Nanoseconds end_took_ns = 0;  // from the last loader's end, where that ended the job
   Nanoseconds took_ns = 0;
 };
 
@@ -53,6 +54,7 @@ class FaultWorld {
     // Loaders can read some of the samples only, as where each node's disks have some (dataset.local); but for the one
     // that stays healthy.
     bool local = false;
+    bool late = false;   // all loaders become slow at once, which makes many leases late; no other faults
     bool logged = true;  // WorldResult::log is wanted
     // Everything that arrives and happens, a line each; for looking at one world.
     std::string* text = nullptr;
