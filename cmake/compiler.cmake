@@ -1,6 +1,6 @@
 # Before project(): clang where it is installed and nobody has chosen a compiler (CXX=g++, -DCMAKE_CXX_COMPILER=g++).
-# Its code takes a tenth to a seventh less CPU time for a sample than gcc 12's (bench/results/2026-11-27-compilers.md), it
-# compiles in three quarters of the time, and it analyses who holds which lock as it compiles (flags.cmake).
+# It compiles in two thirds of gcc 12's time, analyses who holds which lock as it compiles (flags.cmake), and its pixels and
+# resampling take less CPU time (bench/results/2026-11-27-compilers.md).
 if(NOT DEFINED CMAKE_CXX_COMPILER AND NOT DEFINED ENV{CXX} AND NOT DEFINED CMAKE_TOOLCHAIN_FILE)
   find_program(PENSTOCK_CLANGXX clang++)
   find_program(PENSTOCK_CLANG clang)
