@@ -210,10 +210,6 @@ UniqueFd accept_one(int listening_fd) {
   for (;;) {
     const int fd = ::accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) return UniqueFd(fd);
-    // Whoever is kept waiting would wait without a word, and poll() call us again at once.
-    if (errno == EMFILE || errno == ENFILE) {
-      throw Error(ErrorKind::runtime, system_error_text("cannot take a connection"), "raise ulimit -n");
-    }
     if (errno != EINTR && errno != ECONNABORTED) return {};
   }
 }

@@ -73,7 +73,8 @@ class PacketSocket {
 };
 
 UniqueFd listen_abstract(const std::string& name);
-// Empty when nobody waits; Error(runtime) where somebody does and no descriptor is left.
+// Empty when nobody waits, or no descriptor is left: strangers that have taken them must not end the job. That there are
+// enough for a job is seen to when it starts (process/descriptor_limit.h).
 UniqueFd accept_one(int listening_fd);
 // Who waits there, is peer_is_us(), and has still to say who it is, in kMaxHello bytes; some at a time, because a flood of
 // them must not keep the job's own waiting.

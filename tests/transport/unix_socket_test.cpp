@@ -248,7 +248,7 @@ TEST_CASE("meeting by name: found late, refused twice, missing by name") {
   CHECK_THROWS_AS(listen_abstract(std::string(200, 'x')), Error);
 }
 
-TEST_CASE("who cannot be taken for want of descriptors is no secret") {
+TEST_CASE("who cannot be taken for want of descriptors waits until there are some") {
   const std::string name = unique_name();
   const UniqueFd listening = listen_abstract(name);
   const UniqueFd waiting = connect_abstract(name, kSecond);
@@ -258,16 +258,10 @@ TEST_CASE("who cannot be taken for want of descriptors is no secret") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
   std::vector<UniqueFd> all;
   for (UniqueFd fd(::dup(0)); fd; fd = UniqueFd(::dup(0))) all.push_back(std::move(fd));
-  std::string said;
-  try {
-    (void)accept_strangers(listening.get());
-  } catch (const Error& error) {
-    said = error.what();
-  }
+  const size_t without = accept_strangers(listening.get()).size();
   all.clear();
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK_MESSAGE(said.find("Too many open files") != std::string::npos, said);
-  CHECK_MESSAGE(said.find("ulimit -n") != std::string::npos, said);
+  CHECK(without == 0);
   CHECK(accept_strangers(listening.get()).size() == 1);
 }
 
