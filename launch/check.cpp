@@ -410,10 +410,11 @@ class JobCheck {
     const double allowed_mb = static_cast<double>(loader_.memory_bytes) / 1e6;
     const auto& [chunk_buffers_mb, chunk_buffers_split] = most_chunk_buffers_;
     if (chunk_buffers_mb > allowed_mb) {
-      found(ErrorKind::config, "  the chunk buffers of split " + chunk_buffers_split + " alone take " +
-                                   thousands(std::llround(chunk_buffers_mb)) + " MB, and loader.memory_gb allows " +
-                                   thousands(std::llround(allowed_mb)) +
-                                   ": raise it, or lower loader.chunk_buffers, loader.threads or loader.chunk_samples");
+      found(ErrorKind::config,
+            "  the chunk buffers of split " + chunk_buffers_split + " alone take " +
+                thousands(std::llround(chunk_buffers_mb)) + " MB, and loader.memory_gb allows " +
+                thousands(std::llround(allowed_mb)) +
+                " MB: raise it, or lower loader.chunk_buffers, loader.threads or loader.chunk_samples");
     } else if (chunk_buffers_mb_ > allowed_mb) {
       std::printf("  loader.memory_gb allows %s MB of chunk buffers: not all splits can be open at once\n",
                   thousands(std::llround(allowed_mb)).c_str());

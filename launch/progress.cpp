@@ -10,15 +10,20 @@ namespace penstock {
 std::string progress_line(const ReceiverFigures& figures, double images_per_s, double epoch_eta_s) {
   char text[256];
   const double waiting = figures.elapsed_s > 0 ? 100 * figures.wait_s / figures.elapsed_s : 0;
-  const auto eta = static_cast<long>(epoch_eta_s + 0.5);
   const std::string arithmetic =
       figures.arithmetic == Arithmetic::exact ? "" : std::string(" (arithmetic ") + name_of(figures.arithmetic) + ")";
-  std::snprintf(text, sizeof text,
-                "%s%s epoch %lld: step %lld of %lld, %.0f images/s, waiting %.0f %%, ETA of the epoch %ld:%02ld",
-                figures.split.c_str(), arithmetic.c_str(), static_cast<long long>(figures.epoch),
-                static_cast<long long>(figures.step), static_cast<long long>(figures.steps), images_per_s, waiting,
-                eta / 60, eta % 60);
-  return text;
+  std::snprintf(text, sizeof text, "%s%s epoch %lld: step %lld of %lld, ", figures.split.c_str(), arithmetic.c_str(),
+                static_cast<long long>(figures.epoch), static_cast<long long>(figures.step),
+                static_cast<long long>(figures.steps));
+  std::string line = text;
+  if (images_per_s > 0) {
+    const auto eta = static_cast<long>(epoch_eta_s + 0.5);
+    std::snprintf(text, sizeof text, "%.0f images/s, waiting %.0f %%, ETA of the epoch %ld:%02ld", images_per_s,
+                  waiting, eta / 60, eta % 60);
+  } else {
+    std::snprintf(text, sizeof text, "no images since the last line, waiting %.0f %%", waiting);
+  }
+  return line + text;
 }
 
 ProgressPrinter::ProgressPrinter(bool enabled, bool under_launcher)

@@ -30,7 +30,8 @@ class ProgressPrinter {
   int64_t last_images_ = 0;
 };
 
-// "train epoch 2: step 40 of 100, 1,204 images/s, waiting 3 %, ETA of the epoch 0:31": what show() prints, from a rate.
+// "train epoch 2: step 40 of 100, 1,204 images/s, waiting 3 %, ETA of the epoch 0:31": what show() prints, from a rate. With a
+// rate of 0 "no images since the last line" stands in its place, and no ETA.
 std::string progress_line(const ReceiverFigures& figures, double images_per_s, double epoch_eta_s);
 
 }  // namespace penstock

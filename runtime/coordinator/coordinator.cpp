@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <fstream>
 #include <list>
 #include <map>
@@ -163,6 +164,8 @@ class Coordinator::Impl {
 
   void reported(PeerId peer) {
     if (drained_.erase(peer) == 0) return;
+    ++leave_count_;
+    if (left_.size() == kMostListed) left_.pop_front();
     left_.push_back(name(peer) + ": " + leaving_[peer] + "; " + seconds(clock_.now() - begun_ns_) + " after the start");
     dead_.insert(peer);  // as far as anybody still has to do with it
     forget(peer, "left: " + leaving_[peer]);
@@ -218,7 +221,9 @@ class Coordinator::Impl {
       figures.hedged += f.hedged;
     }
     for (const Loss& loss : losses_) figures.lost.push_back(text_of(loss));
-    figures.left = left_;
+    figures.left = {left_.begin(), left_.end()};
+    figures.losses = loss_count_;
+    figures.leaves = leave_count_;
     return figures;
   }
 
@@ -289,6 +294,8 @@ class Coordinator::Impl {
   void lose(PeerId peer, const std::string& reason, bool dead) {
     const int64_t before = regranted_of(peer);
     forget(peer, reason);
+    ++loss_count_;
+    if (losses_.size() == kMostListed) losses_.pop_front();
     losses_.push_back({peer, reason, clock_.now(), regranted_of(peer) - before, std::nullopt});
     if (!notice_ || options_.embedded) return;
     notice_("lost " + name(peer) + ": " + reason +
@@ -301,7 +308,7 @@ class Coordinator::Impl {
     if (given_up_.erase(peer) == 0) return;
     const auto loss =
         std::find_if(losses_.rbegin(), losses_.rend(), [&](const Loss& one) { return one.loader == peer; });
-    loss->back_at_ns = clock_.now();
+    if (loss != losses_.rend()) loss->back_at_ns = clock_.now();
     if (notice_) notice_(name(peer) + " is back and takes work again");
   }
 
@@ -617,9 +624,11 @@ class Coordinator::Impl {
   std::map<PeerId, std::string> leaving_;
   std::set<PeerId> draining_;
   std::set<PeerId> drained_;
-  std::vector<std::string> left_;
+  std::deque<std::string> left_;
+  int64_t leave_count_ = 0;
   std::map<PeerId, int32_t> incarnations_;  // of loaders that were given up: the one that may join
-  std::vector<Loss> losses_;
+  std::deque<Loss> losses_;
+  int64_t loss_count_ = 0;
   const Nanoseconds begun_ns_ = clock_.now();
   Nanoseconds last_tick_ns_ = begun_ns_;
   std::map<PeerId, int> threads_;  // of the loaders that have joined

@@ -71,14 +71,19 @@ class Coordinator {
   // Why splits were refused or lease streams failed for want of any loader, or would, where it is serving; empty: there
   // are loaders, or nobody wants any.
   std::string all_lost() const;
+  static constexpr size_t kMostListed = 1000;
+
   struct Figures {
     int64_t granted = 0;
     int64_t regranted = 0;
     int64_t hedged = 0;       // of those, late by what leases usually take
     Nanoseconds busy_ns = 0;  // what coordinating took of the event loop
-    // "rank 3 (loader): its socket closed; 12.3 s after the start, with 5 chunks in hand", and when it was back
+    // "rank 3 (loader): its socket closed; 12.3 s after the start, with 5 chunks in hand", and when it was back. The last
+    // kMostListed of `losses`: a loader that comes and goes all day is listed each time.
     std::vector<std::string> lost;
     std::vector<std::string> left;  // in good order, likewise
+    int64_t losses = 0;
+    int64_t leaves = 0;
   };
   Figures figures() const;
   nlohmann::json balance() const;  // balance_report.h

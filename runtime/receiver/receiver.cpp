@@ -138,6 +138,8 @@ class Receiver::Impl final : private ReceiverMessenger {
       report["balance"] = coordinator_->balance();
       report["lost_loaders"] = figures.lost;
       report["left_loaders"] = figures.left;
+      report["losses"] = figures.losses;  // of which the last are listed
+      report["leaves"] = figures.leaves;
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);

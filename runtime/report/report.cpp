@@ -578,6 +578,8 @@ std::string report_text(const json& report) {
     for (const json& lost : rank.value("lost_loaders", json::array())) {
       text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
     }
+    const int64_t before = rank.value("losses", int64_t{0}) - std::ssize(rank.value("lost_loaders", json::array()));
+    if (before > 0) text += "and " + std::to_string(before) + " times before\n";
   }
   text += balance_lines(report);
   text += read_ahead_line(report) + learned_line(report) + gpus_lines(report);

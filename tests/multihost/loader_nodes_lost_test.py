@@ -102,6 +102,14 @@ def test_a_loader_is_cut_off_and_comes_back():
     assert "; back after" in running.lost_loaders()[0], running.log()
 
 
+@left_to_full("several_hosts_test cuts loaders off one way, on hosts that train, too")
+def test_a_node_is_cut_off_one_way():
+    # For good, and both ways in turn: what it sends is lost, or what the trainers' host sends to it.
+    for sends in (True, False):
+        check(f"a node that {'is not heard' if sends else 'hears nothing'}",
+              lambda hosts, sends=sends: hosts.lose(1, 0) if sends else hosts.lose(0, 1), [2, 3], limit_s=60)
+
+
 def test_a_node_goes():
     check("a node's cable pulled", lambda hosts: hosts.kill_link(1), [2, 3], limit_s=60)
 

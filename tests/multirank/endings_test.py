@@ -31,6 +31,8 @@ def pictures(count=80):
 
 job = write_job(work.name, pictures())
 GRACE_S = 2  # of the job
+HANGING_READS = os.path.join(os.environ["PENSTOCK_BUILD"], "tests", "multirank", "libhanging_reads.so")
+HANGING = ["roles.trainers=1", "splits.train.batch_size=6", "splits.train.sampler.shuffle=false", "loader.threads=1"]
 LIMIT_S = GRACE_S + 10
 
 
@@ -355,14 +357,17 @@ def test_a_loaders_loss_ends_the_job_where_that_is_asked_for_or_mpirun_does_it()
 
 
 def test_all_loaders_lost():
-    waiting = (4, ["balancer.on_all_lost=wait", "balancer.wait_s=4"])
-    for waits, overrides in ((2, []), waiting) if FULL else (waiting,):
+    waiting = (4, ["balancer.on_all_lost=wait", "balancer.wait_s=4"])  # serve_test has it by default
+    for waits, overrides in ((2, []), waiting) if FULL else ((2, []),):
         with leaving_nothing() as env:
             running = Running(env, overrides=overrides)
             ranks = running.ranks()
             for rank in (2, 3):
                 os.kill(ranks[rank], signal.SIGKILL)
             begun = time.monotonic()
+            while "no loader is left, and none joined" not in running.text("stderr"):
+                assert time.monotonic() - begun < waits + 3, running.log()  # a death is detected in milliseconds
+                time.sleep(0.02)
             assert running.end() == 5, running.log()
             assert waits <= time.monotonic() - begun < waits + GRACE_S + 3, (time.monotonic() - begun, running.log())
             assert "no loader is left" in running.text("stderr"), running.log()
@@ -374,6 +379,23 @@ def test_all_loaders_lost():
             os.kill(ranks[rank], signal.SIGKILL)
         assert running.end() == 5, running.log()
         assert "no loader is left that could read split" in running.text("stderr"), running.log()
+
+
+def test_a_read_that_hangs_as_the_job_ends():
+    # The program takes one batch and leaves, while the loader waits for the file of the next one.
+    with leaving_nothing() as env:
+        folder = small_pictures(os.path.join(work.name, "pictures-hanging"), 12, 1)
+        hanging = os.path.join(folder, "train", "class3", "0011.ppm")  # the last one in order
+        env = dict(env, LD_PRELOAD=HANGING_READS, HANGING_READS=hanging)
+        program = [PATTERNS, "first_batch", job, os.path.join(work.name, "hanging-%r.json"), *HANGING]
+        program.append(f"splits.train.dataset.folder={folder}/train")
+        running = Running(env, ranks=2, program=program, started=False,
+                          overrides=[*HANGING, f"splits.train.dataset.folder={folder}/train"])
+        running.wait_for("first batch")
+        begun = time.monotonic()
+        assert running.end(30) == 0, running.log()
+        assert "a read hangs" in running.text("stderr"), running.log()
+        assert time.monotonic() - begun < 6 and "still there" not in running.text("stderr"), running.log()
 
 
 def test_kill_9_of_a_trainers_rank():

@@ -3,11 +3,12 @@
     kills_test.py                                     # a kill, as CI runs it, with pictures of a few pixels; PENSTOCK_FULL=1: three
     kills_test.py --kills 80 --log kills.jsonl [--ways shm,mpi,tcp,gpus,python] [--mpirun PATH]   # 80 in each way; goes on
     kills_test.py --summary kills.jsonl                                                           # where it stopped
+With --kills it exits with 1 if a job was not as it must be.
 
 Ways: `shm` joins the ranks of the node by shared memory, `mpi` by MPI's shared memory, `tcp` by MPI over TCP; `gpus` has
 loaders with GPUs that are this CPU, `python` a data set whose loaders ask worker processes, and workers are killed as well
 as loaders. Each job has two trainers and four loaders, of which one to three are killed while it runs. A line of the log is
-a job: hashes and exit code as they must be (`same`), and for each kill (times in ms)
+a job: the commit, hashes and exit code as they must be (`same`), and for each kill (times in ms)
     detected  until the balancer hears of it (balancer.log)
     gap       the longest next() of any trainer in the two seconds after it, less the 99th percentile of undisturbed ones
     stall     the longest time in those seconds in which the machine kept a ticking thread waiting
@@ -219,6 +220,9 @@ def main():
         for way in CI_WAYS:
             kills.require_same(way, draw)
         return None
+    here = os.path.dirname(os.path.abspath(__file__))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
+    different = 0
     version = re.search(r"\d+\.\d+\.\d+", subprocess.run([options.mpirun, "--version"], capture_output=True, text=True).stdout).group()
     for way in options.ways.split(","):
         done = 0
@@ -228,11 +232,15 @@ def main():
         while done < options.kills:
             result = kills.run(way, draw.randint(1, LOADERS - 1), draw)
             done += len(result["kills"])
+            different += not result["same"]
             with open(options.log, "a") as file:
-                print(json.dumps({"at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "mpi": version,
+                print(json.dumps({"at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit, "mpi": version,
                                   "seed": seed, **result}), file=file)
-    return summary(options.log)
+    summary(options.log)
+    if different:
+        print(f"{different} jobs were not as they must be")
+    return 1 if different else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

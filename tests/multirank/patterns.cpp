@@ -90,6 +90,17 @@ std::string break_off(Arguments& a) {
   return train.stats_json();
 }
 
+// Takes the first batch, when the next ones have long been asked for, and leaves.
+std::string first_batch(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  auto batches = train.begin_at(0, 0);
+  a.saw["images"] = static_cast<long long>(batches->size());
+  sleep_ms(500);
+  std::printf("first batch %d\n", train.rank());
+  std::fflush(stdout);
+  return train.stats_json();
+}
+
 // Two iterations over the same split at once, in step with each other.
 std::string two_iterators(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
@@ -367,13 +378,13 @@ std::string disagree(Arguments& a) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::string(Arguments&)>> modes{
-      {"all", all},           {"validate", validate},     {"break", break_off},
-      {"two", two_iterators}, {"resume", resume},         {"part", part},
-      {"hold", hold},         {"hold_all", hold_all},     {"hold_for_ever", hold_for_ever},
-      {"uneven", uneven},     {"look_first", look_first}, {"different_cursors", different_cursors},
-      {"forked", forked},     {"endless", endless},       {"long", long_run},
-      {"paced", paced},       {"checkpoint", checkpoint}, {"disagree", disagree},
-      {"counted", counted},
+      {"all", all},           {"validate", validate},       {"break", break_off},
+      {"two", two_iterators}, {"resume", resume},           {"part", part},
+      {"hold", hold},         {"hold_all", hold_all},       {"hold_for_ever", hold_for_ever},
+      {"uneven", uneven},     {"look_first", look_first},   {"different_cursors", different_cursors},
+      {"forked", forked},     {"endless", endless},         {"long", long_run},
+      {"paced", paced},       {"checkpoint", checkpoint},   {"disagree", disagree},
+      {"counted", counted},   {"first_batch", first_batch},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");

@@ -33,6 +33,8 @@ class Rank {
     return missed;
   }
 
+  void dead(PeerId peer) { heartbeats_.dead(peer); }
+
   std::vector<PeerId> told;
   std::string reason;
 
@@ -48,6 +50,13 @@ TEST_CASE("the coordinator's receiver tells everybody, and misses a receiver tha
   CHECK(rank.run(kSecond, {1}) == std::vector<PeerId>{2});
   CHECK(rank.reason.find("nothing was heard of it for 4 s") == 0);
   CHECK(rank.run(10 * kSecond, {1}).empty());  // and loaders are not missed here at all
+}
+
+TEST_CASE("the dead are told nothing more") {
+  Rank rank(0, kSecond, 4 * kSecond);
+  rank.dead(3);
+  CHECK(rank.run(2 * kSecond).empty());
+  CHECK(rank.told == std::vector<PeerId>{1, 2, 4, 1, 2, 4});
 }
 
 TEST_CASE("another receiver reports to the coordinator alone, and misses only that, with twice the wait limit") {

@@ -49,6 +49,13 @@ bool wait_for(Endpoint& end, T& wanted, Nanoseconds timeout = 10 * kSecond) {
   return false;
 }
 
+int mappings_of(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) found += line.find(name) != std::string::npos ? 1 : 0;
+  return found;
+}
+
 TEST_CASE("between processes: chunks are read in place and outlive the sender's kill -9") {
   const std::string job = unique_job();
   ShmEndpoint receiver(options_of(job, 0));
@@ -92,13 +99,9 @@ TEST_CASE("between processes: chunks are read in place and outlive the sender's 
   ::waitpid(child, &status, 0);
   CHECK(WIFSIGNALED(status));
   for (const std::byte b : second.payload) REQUIRE(b == std::byte{0x77});
-}
-
-int mappings_of(const std::string& name) {
-  std::ifstream maps("/proc/self/maps");
-  int found = 0;
-  for (std::string line; std::getline(maps, line);) found += line.find(name) != std::string::npos ? 1 : 0;
-  return found;
+  CHECK(mappings_of("penstock-test") == 1);
+  receiver.abandon(1);
+  CHECK(mappings_of("penstock-test") == 0);
 }
 
 TEST_CASE("a forgotten arena is unmapped at both ends") {

@@ -1,0 +1,139 @@
+// What abandon_test.py starts as three ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), and about
+// one that stops while a send to it and a chunk of it are under way (rank 1). Rank 0 prints what it saw, a line each.
+//
+// MPI_Isend is this program's own, in front of the library's: it cuts an envelope short, or stops the process between a
+// chunk's envelope and its payload.
+#include <mpi.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "transport/mpi_component.h"
+#include "transport/transport.h"
+
+namespace {
+
+enum class Trouble { none, short_envelope, stop_before_payload };
+std::atomic<Trouble> trouble = Trouble::none;
+std::atomic<int> sends = 0;  // since there is trouble
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* bytes, int count, MPI_Datatype type, int to,
+                                                                int tag, MPI_Comm comm, MPI_Request* request) {
+  if (trouble != Trouble::none) {
+    const int number = sends++;
+    if (trouble == Trouble::short_envelope && number == 0) count = 5;
+    if (trouble == Trouble::stop_before_payload && number == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the envelope is on its way
+      std::raise(SIGSTOP);
+    }
+  }
+  return PMPI_Isend(bytes, count, type, to, tag, comm, request);
+}
+
+namespace {
+
+using namespace penstock;
+
+constexpr size_t kChunkBytes = size_t{8} << 20;  // more than any MPI sends without being asked
+
+template <class T>
+bool wait_for(Endpoint& end, T& wanted, Nanoseconds timeout = 20 * kSecond) {
+  const MonotonicClock clock;
+  for (const Nanoseconds deadline = clock.now() + timeout; clock.now() < deadline;) {
+    Incoming incoming;
+    if (!end.poll(incoming)) {
+      std::vector<pollfd> fds;
+      end.collect_fds(fds);
+      ::poll(fds.data(), fds.size(), 10);
+    } else if (auto* found = std::get_if<T>(&incoming)) {
+      wanted = std::move(*found);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_stopped(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") T ") != std::string::npos;
+}
+
+double cpu_ms_in_a_second() {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+  };
+  const double before = now();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return now() - before;
+}
+
+void watch(Endpoint& end, const std::vector<std::string>& pids) {
+  PeerLost lost;
+  std::printf("lost %s\n", wait_for(end, lost) ? (std::to_string(lost.peer) + ": " + lost.reason).c_str() : "nobody");
+  end.send(1, Message(1, std::byte{1}));
+  MessageArrived answer;
+  std::printf("rank 1 %s\n", wait_for(end, answer) && answer.peer == 1 ? "answers" : "is not heard");
+  const int stopping = std::stoi(pids[1]);
+  for (int i = 0; i < 2000 && !is_stopped(stopping); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::printf("rank 1 %s\n", is_stopped(stopping) ? "is stopped" : "goes on");
+  end.send(1, Message(kChunkBytes, std::byte{2}));
+  std::printf("flushed %d\n", end.flush(kSecond) ? 1 : 0);
+  std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
+  end.abandon(1);
+  std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
+  std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
+  std::fflush(stdout);
+  for (const int rank : {1, 2}) ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
+}
+
+void send_chunk_with(Trouble what, Endpoint& end, const Arena& arena) {
+  end.register_arena(arena);
+  trouble = what;
+  end.send_chunk(0, Message(16, std::byte{3}), {1, 0}, kChunkBytes);
+  for (;;) ::pause();
+}
+
+}  // namespace
+
+int main() {
+  try {
+    const std::unique_ptr<MpiSession> session = start_mpi({});
+    const std::vector<std::string> pids = session->all_gather(std::to_string(::getpid()));
+    const std::unique_ptr<Endpoint> end = session->endpoint();
+    Arena arena;
+    arena.id = 1;
+    arena.chunk_buffer_bytes = kChunkBytes;
+    arena.memory = SharedMemory::create("penstock-abandon-probe", kChunkBytes);
+    const int rank = session->world().rank;
+    if (rank == 2) send_chunk_with(Trouble::short_envelope, *end, arena);
+    if (rank == 1) {
+      MessageArrived message;
+      if (!wait_for(*end, message)) return 1;
+      end->send(0, Message(1, std::byte{1}));
+      if (!end->flush(5 * kSecond)) return 1;
+      send_chunk_with(Trouble::stop_before_payload, *end, arena);
+    }
+    watch(*end, pids);
+    ::_exit(0);  // MPI_Finalize would wait for the dead
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "abandon_probe: %s\n", error.what());
+    return 1;
+  }
+}
