@@ -182,15 +182,7 @@ size_t begin_of_finish(const std::vector<TransformSpec>& pipeline) {
 
 void read_pipeline(const YamlNode& node, const std::string& path, std::vector<TransformSpec>& pipeline,
                    Reading& reading) {
-  const size_t before = reading.complaints.count();
   read_pipeline(node, path, 0, pipeline, reading);
-  if (pipeline.size() != node.items.size() || reading.complaints.count() != before || has_fixed_size(pipeline)) return;
-  // Resize to a shorter side is what is usually meant to give one size.
-  const auto resize =
-      std::find_if(pipeline.rbegin(), pipeline.rend(), [](const TransformSpec& spec) { return spec.name == "Resize"; });
-  const auto place = static_cast<size_t>(std::distance(resize, pipeline.rend())) - 1;
-  reading.complaints.add(resize == pipeline.rend() ? node.span : node.items[place].span,
-                         "the pipeline's output size depends on the image", "add CenterCrop or Resize: {size: [h, w]}");
 }
 
 void check_variants(const YamlNode& node, const std::string& path, bool good, SplitSpec& split, Reading& reading) {
@@ -205,7 +197,7 @@ void check_variants(const YamlNode& node, const std::string& path, bool good, Sp
     return;
   }
   const size_t before = complaints.count();
-  read_pipeline(*gpu, path + ".gpu_pipeline", split.gpu_pipeline, reading);
+  read_pipeline(*gpu, path + ".gpu_pipeline", 0, split.gpu_pipeline, reading);
   if (fraction == nullptr || fraction->is_null()) {
     complaints.add(gpu->span, "'gpu_pipeline' needs 'cpu_fraction' beside it",
                    "write cpu_fraction: 0.3 for three samples of ten to be made by 'pipeline'");

@@ -4,7 +4,7 @@
 //   check_variants(split_node, "splits.train", good, split, reading);
 //
 // Names and parameters are those of the catalogue of transforms (transforms/catalog.h), and the order is checked as far
-//   as the list alone tells, and that its result has one size.
+//   as the list alone tells.
 // Internal to runtime/job. Thread-safety: pure functions. Failure: complaints; what they are about is left out.
 #pragma once
 

@@ -343,15 +343,6 @@ std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::str
              : "false is not supported: resampling is Pillow's, which always antialiases (but for arithmetic: opencv)";
 }
 
-bool has_fixed_size(const std::vector<TransformSpec>& pipeline) {
-  std::optional<Size> size;
-  for (const TransformSpec& spec : pipeline) {
-    const Transform transform = find_transform(spec.name)->make(spec.params);
-    if (const auto* sized = as<SampleTransform>(transform)) size = sized->fixed_size(size);
-  }
-  return size.has_value();
-}
-
 ParamValue default_of(const ParamInfo& param, Arithmetic arithmetic) {
   if (param.name == "antialias" && arithmetic == Arithmetic::opencv) return false;
   return *param.default_value;

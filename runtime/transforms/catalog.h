@@ -61,9 +61,6 @@ ParamValue default_of(const ParamInfo& param, Arithmetic arithmetic);
 // parameter, or nothing.
 std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::string& culprit);
 
-// Whether what comes out of a list of transforms, whose parameters are complete, has one size whatever goes in.
-bool has_fixed_size(const std::vector<TransformSpec>& pipeline);
-
 // The canonical text of a transform: "CenterCrop(size=[224])", with every parameter, in the order of the map. Numbers
 // are printed with the fewest digits that read back as the same double.
 std::string canonical_text(const TransformSpec& spec);

@@ -761,7 +761,7 @@ TEST_CASE("a loader that was given up is fenced until it joins again as its next
         "rank 3 (loader): silent for 10.0 s; 3.0 s after the start, with 1 chunk in hand; back after 2.0 s");
 
   // However often that happens, the last times are listed and all are counted.
-  for (uint32_t life = 2; life < 1100; ++life) {
+  for (int32_t life = 2; life < 1100; ++life) {
     world.coordinator.peer_lost(3, "silent for 10.0 s", false);
     world.coordinator.handle(3, LoaderHello{8, 2, 1, life});
   }

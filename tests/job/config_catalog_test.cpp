@@ -43,11 +43,8 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
     }
     if (info.name == "RandomResize") params = "min_size: 1, max_size: 2";  // the second is larger
     const std::string before = info.name == "Normalize" ? "{ToDtype: {dtype: float32}}, " : "";
-    const bool is_geometry = !info.batch && info.name != "ToDtype" && info.name != "Normalize";
-    const std::string first = is_geometry ? "" : "{CenterCrop: {size: 8}}, ";  // one size comes out
-    const std::string after = is_geometry ? ", {CenterCrop: {size: 8}}" : "";
-    const std::string text = "splits: {t: {dataset: {folder: /d}, pipeline: [" + first + before + "{" + info.name +
-                             ": {" + params + "}}" + after + "]}}";
+    const std::string text =
+        "splits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" + info.name + ": {" + params + "}}]}}";
     INFO(text);
     const std::string canonical = canonical_json(resolve_split(parse_job(text, "j"), "t"));
     CHECK(canonical_json(split_from_json(canonical)) == canonical);
@@ -257,27 +254,6 @@ TEST_CASE("a dataset in Python") {
   CHECK(paired.targets == "/b");
   CHECK(paired.masks == "/c");
   CHECK(complaint("{python: \"a:b\", args: 3}").find("expected a mapping, found the integer 3") != std::string::npos);
-}
-
-TEST_CASE("a pipeline whose output size depends on the image is refused at its line") {
-  const auto complaint = [](const std::string& list, const std::string& more = {}) -> std::string {
-    try {
-      (void)parse_job("splits:\n  t:\n    dataset: {folder: /d}\n    pipeline:\n" + list + more, "job.yaml");
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return {};
-  };
-  const std::string flip = "      - RandomHorizontalFlip\n";
-  CHECK(complaint("      - Resize: {size: 224}\n" + flip) ==
-        "job.yaml:5:9: error: the pipeline's output size depends on the image\n"
-        "    5 |       - Resize: {size: 224}\n"
-        "      |         ^~~~~~~~~~~~~~~~~~~ add CenterCrop or Resize: {size: [h, w]}");
-  CHECK(complaint(flip).find("job.yaml:5:7: error: the pipeline's output size depends on the image") == 0);
-  CHECK(complaint("      - Resize: {size: 224}\n      - CenterCrop: {size: 224}\n") == "");
-  CHECK(
-      complaint("      - CenterCrop: {size: 8}\n", "    cpu_fraction: 0.5\n    gpu_pipeline: [RandomHorizontalFlip]\n")
-          .find("job.yaml:7:19: error: the pipeline's output size depends on the image") == 0);
 }
 
 TEST_CASE("mistakes in transforms inside transforms have their line and column") {

@@ -72,10 +72,6 @@ ParamValue default_of(const ParamInfo& param, Arithmetic) {
   return *param.default_value;
 }
 
-bool has_fixed_size(const std::vector<TransformSpec>&) {
-  return true;
-}
-
 std::string misfit_of(const TransformSpec&, Arithmetic, std::string&) {
   return {};
 }
