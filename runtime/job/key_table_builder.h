@@ -54,11 +54,11 @@ void from_value(M& member, const ParamValue& value, const ParamInfo& info) {
   }
 }
 
-// A member of the job, and how the job file calls it. `of` is a generic lambda that returns a reference to it, const or
-// not.
+// A member of the job, and how the job file calls it. Of is the type of a generic lambda without captures that returns a
+// reference to it, const or not.
 template <class Of>
 struct Member {
-  std::string path;
+  const char* path;
   Of of;
 };
 template <class Of>
@@ -86,19 +86,14 @@ class KeyTable {
     key.content = true;
     return key;
   }
+  // What depends on the member's type is kept small: it is compiled once for each of some hundred keys.
   template <class Of>
   Key<T>& machinery(Member<Of> member, ParamInfo info, const char* doc) {
     using M = std::remove_cvref_t<decltype(member.of(std::declval<T&>()))>;
-    info.name = member.path.substr(member.path.rfind('.') + 1);
-    info.doc = doc;
     if constexpr (std::is_same_v<M, int>) info.maximum = std::min(info.maximum, 2147483647.0);
-    info.default_value = to_value(member.of(T{}), info);
-    Key<T> key;
-    key.get = [of = member.of, info](const T& t) { return to_value(of(t), info); };
-    key.set = [of = member.of, info](T& t, const ParamValue& value) { from_value(of(t), value, info); };
-    key.info = std::move(info);
-    sections_.back().keys.push_back(std::move(key));
-    return sections_.back().keys.back();
+    return add(
+        member.path, info, doc, [](const T& t, const ParamInfo& of_key) { return to_value(Of{}(t), of_key); },
+        [](T& t, const ParamValue& value, const ParamInfo& of_key) { from_value(Of{}(t), value, of_key); });
   }
   void all_sparse() {
     for (Key<T>& one : sections_.back().keys) one.sparse = true;
@@ -108,6 +103,21 @@ class KeyTable {
   std::vector<Section<T>> take() { return std::move(sections_); }
 
  private:
+  using Get = ParamValue (*)(const T&, const ParamInfo&);
+  using Set = void (*)(T&, const ParamValue&, const ParamInfo&);
+
+  Key<T>& add(const std::string& path, ParamInfo& info, const char* doc, Get get, Set set) {
+    info.name = path.substr(path.rfind('.') + 1);
+    info.doc = doc;
+    info.default_value = get(T{}, info);
+    Key<T> key;
+    key.get = [get, info](const T& t) { return get(t, info); };
+    key.set = [set, info](T& t, const ParamValue& value) { set(t, value, info); };
+    key.info = std::move(info);
+    sections_.back().keys.push_back(std::move(key));
+    return sections_.back().keys.back();
+  }
+
   std::vector<Section<T>> sections_;
 };
 
