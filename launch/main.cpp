@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
   };
   try {
     penstock::fill_streams();
-    penstock::block_file_size_signal();
+    penstock::block_signal_of_writes(SIGXFSZ);
     const int code = penstock::run(argc, argv, end);
     end.ended(code, "");
     return code;

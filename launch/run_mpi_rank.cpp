@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "runtime/loader/loader.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
+#include "runtime/process/signals.h"
 #include "runtime/ranks/rank_endpoint.h"
 #include "runtime/ranks/rank_roles.h"
 #include "transport/mpi_component.h"
@@ -271,6 +273,7 @@ class RankOfJob {
 }  // namespace
 
 int run_mpi_rank(const RunRequest& request, const Job& job) {
+  block_signal_of_writes(SIGPIPE);
   return RankOfJob(request, job).run();
 }
 

@@ -48,10 +48,10 @@ std::optional<ArrivedSignal> SignalFd::next() {
   return arrived;
 }
 
-void block_file_size_signal() noexcept {
+void block_signal_of_writes(int signal) noexcept {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGXFSZ);
+  sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 

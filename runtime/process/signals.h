@@ -61,9 +61,10 @@ class EndRequest {
   std::optional<Nanoseconds> since_;
 };
 
-// A write beyond the limit on file sizes (ulimit -f) then fails like one to a full disk (EFBIG), where it would have
-// ended the process without a word. Early in main, before any thread exists. Blocked and not ignored, so that programs
-// started later have it as they expect.
-void block_file_size_signal() noexcept;
+// For a signal that a write raises: the write then fails, with an error that its caller answers, where the signal would
+// have ended the process without a word. SIGXFSZ: a file beyond the limit on file sizes (ulimit -f), like a full disk.
+// SIGPIPE, in ranks: MPI writes to the TCP connection of a rank that has just died. Early, before any thread exists:
+// threads inherit it. Blocked and not ignored, so that programs started later have it as they expect.
+void block_signal_of_writes(int signal) noexcept;
 
 }  // namespace penstock

@@ -135,6 +135,8 @@ class Kills:
                 if number and comm.read().strip() in ("mpirun", "prterun"):
                     ranks[int(number.group(1))] = pid
         assert len(ranks) == 2 + LOADERS, ranks
+        for rank, pid in ranks.items():
+            self.require_pipe_signal_blocked(rank, pid)
         killed = []
         for rank in draw.sample(range(2, 2 + LOADERS), kills):
             time.sleep(draw.uniform(0.0, 0.9))
@@ -152,6 +154,13 @@ class Kills:
                 break
             killed.append((rank, begun))
         return killed
+
+    def require_pipe_signal_blocked(self, rank, pid):
+        """In every thread: MPI may write to a rank's connection before it has read that the rank is dead."""
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{thread}/status") as status:
+                blocked = int(re.search(r"^SigBlk:\s*(\w+)", status.read(), re.M).group(1), 16)
+                assert blocked >> (signal.SIGPIPE - 1) & 1, f"rank {rank}, thread {thread}: SIGPIPE would end it"
 
     def measure(self, way, folder, log, killed):
         nexts, stalls = [], []

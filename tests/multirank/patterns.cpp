@@ -205,13 +205,13 @@ std::string hold_all(Arguments& a) {
   a.options.on_warning = [&](const std::string&) { ++warned; };
   DataLoader train(a.job, "train", a.options);
   std::vector<Batch> held;
-  std::thread dropper;
+  std::jthread dropper;
   for (int epoch = 0; epoch < 3; ++epoch) {  // 9 steps: five are held once
     for (const Batch& batch : train) {
       held.push_back(batch);
       ++a.saw["steps"];
       if (held.size() == 5) {
-        dropper = std::thread([dropped = std::exchange(held, {})]() mutable {
+        dropper = std::jthread([dropped = std::exchange(held, {})]() mutable {
           sleep_ms(300);
           dropped.clear();
         });
@@ -333,9 +333,8 @@ std::string counted(Arguments& a) {
 std::string paced(Arguments& a) {
   const auto now_ns = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   std::vector<std::pair<long long, long long>> stalls, takes;
-  std::atomic<bool> over{false};
-  std::thread ticking([&] {
-    for (long long last = now_ns(); !over;) {
+  std::jthread ticking([&](const std::stop_token& over) {
+    for (long long last = now_ns(); !over.stop_requested();) {
       sleep_ms(1);
       const long long now = now_ns();
       if (now - last > 5'000'000) stalls.push_back({now, now - last});
@@ -355,7 +354,7 @@ std::string paced(Arguments& a) {
       sleep_ms(15);
     }
   }
-  over = true;
+  ticking.request_stop();
   ticking.join();
   std::ofstream file(a.out + ".times");
   for (const auto& [end, took] : takes) file << "next " << end << ' ' << took << '\n';
