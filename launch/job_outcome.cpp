@@ -24,6 +24,10 @@ std::string whole_seconds(double seconds) {
   return std::to_string(std::llround(seconds)) + " s";
 }
 
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 bool passed(Nanoseconds since, double limit_s, Nanoseconds now) {
   return as_seconds(now - since) > limit_s;
 }
@@ -57,6 +61,7 @@ void JobOutcome::hung_up(int rank, Nanoseconds now) {
   const auto it = ranks_.find(rank);
   if (it == ranks_.end() || it->second.gone) return;
   it->second.gone = true;
+  it->second.left_at = now;
   left_.push_back(rank);
   last_change_ = now;
   if (!first_left_) first_left_ = now;
@@ -100,7 +105,17 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
     const auto lost = count([](const Rank& rank) { return rank.exit_code == static_cast<int>(ErrorKind::peer_lost); });
     const double waking_s = spec_.grace_s + spec_.lost_after_s + kLeave_s;
     const bool stands = gone == spec_.ranks - 1 && lost > 0 && passed(last_change_, waking_s, now);
-    return stands ? name(0) + " was given up by the others, and has not ended" : "";
+    if (stands) return name(0) + " was given up by the others, and has not ended";
+    // No job outlives a trainer. A rank 0 that is awake learns of its end at the latest by silence, whoever else may
+    // have been lost with rank 0's host, or stand as rank 0 does.
+    const auto trainer = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& item) {
+      const Rank& one = item.second;
+      return one.running && !one.loads && one.exit_code.value_or(0) != 0 &&
+             passed(one.left_at, waking_s + 2 * spec_.lost_after_s, now);
+    });
+    if (trainer == ranks_.end()) return {};
+    return name(0) + " has not ended, though " + name(trainer->first) + " left with exit code " +
+           std::to_string(*trainer->second.exit_code);
   }
   // Who is left by a rank 0 that has said how the job ended was told so too, and gives its program the grace. Where it
   // is gone without a word they notice by silence, at the latest after twice lost_after_s.
@@ -184,6 +199,16 @@ std::vector<int> JobOutcome::killed() const {
   return list;
 }
 
+std::vector<int> JobOutcome::failed_alone() const {
+  std::vector<int> list;
+  const auto lost = static_cast<int>(ErrorKind::peer_lost);
+  for (const int rank : left_) {
+    const int said = ranks_.at(rank).exit_code.value_or(0);
+    if (code() == 0 && said != 0 && said != lost) list.push_back(rank);
+  }
+  return list;
+}
+
 // While the job was starting they only waited for the others.
 std::vector<int> JobOutcome::silent() const {
   std::vector<int> list;
@@ -202,19 +227,25 @@ std::string JobOutcome::summary() const {
   const auto* said = speaker();
   const std::vector<int> lost = killed();
   const std::vector<int> ended = silent();
+  const std::vector<int> failed = failed_alone();
   if (code() != 0) {
     text = "the job failed with exit code " + std::to_string(code());
     if (said == nullptr) {
       text += ": no rank said how it ended";
     } else {
       text += ", says " + name(said->first);
-      if (!said->second.why.empty()) text += ": " + said->second.why.substr(0, said->second.why.find('\n'));
+      if (!said->second.why.empty()) text += ": " + first_line(said->second.why);
     }
     if (!any_running() && !unheard().empty()) {
       text += "; " + unheard_text() + (unheard().size() > 1 ? " were" : " was") + " never heard of";
     }
-  } else if (!lost.empty() || !ended.empty()) {
+  } else if (!lost.empty() || !ended.empty() || !failed.empty()) {
     text = "the job is complete";
+  }
+  for (const int rank : failed) {
+    const Rank& one = ranks_.at(rank);
+    text += "; " + name(rank) + " ended with exit code " + std::to_string(*one.exit_code);
+    if (!one.why.empty()) text += ": " + first_line(one.why);
   }
   for (size_t i = 0; i < lost.size(); ++i) {
     text += (i == 0 ? "; killed, or cut off with its host: " : ", ") + name(lost[i]);

@@ -17,8 +17,9 @@
 //            or none met the others:                                                       or left MPI as it was)
 //            stuck after their limits
 //
-//   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing. The others notice by silence and leave;
-//   once they are all gone it has the time in which it would have noticed that, awake: then stuck.
+//   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing, and one whose host is lost is not heard. The
+//   others notice by silence and leave. Once they are all gone, or a trainer is that says why, rank 0 has the time in
+//   which it would have noticed that, awake: then stuck.
 //
 // Whose word counts: rank 0's, which coordinates and speaks for all; where it is gone without one, that of the first
 //   rank that left with an error. A rank that hung up without a word was killed, or its host was lost.
@@ -80,12 +81,14 @@ class JobOutcome {
     bool gone = false;
     bool silent = false;           // ended from outside
     std::optional<int> exit_code;  // its own word
+    Nanoseconds left_at = 0;       // when it was gone
     std::string why;
   };
   // The rank whose word counts; null: none gave one.
   const std::pair<const int, Rank>* speaker() const;
   std::string name(int rank) const;
   std::vector<int> killed() const;
+  std::vector<int> failed_alone() const;  // of a complete job: by an error of their own
   std::vector<int> silent() const;
   std::vector<int> unheard() const;  // that did not begin
   std::string unheard_text() const;  // "rank 2 (host b) and 3 more"

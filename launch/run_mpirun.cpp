@@ -257,6 +257,7 @@ int run_launch_line(const LaunchLine& line) {
     throw Error(ErrorKind::runtime,
                 "the session folder '" + line.session_folder + "' is not a private folder of this user", remedy);
   }
+  block_signal_of_writes(SIGPIPE);  // who reads what we say may leave before the job (`2>&1 | head`)
   SignalFd signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
   // A terminal that is closed, or Ctrl-\: without us nobody would remove the session folder. what nohup has set stands.
   std::optional<SignalFd> hang_up;

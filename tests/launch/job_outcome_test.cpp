@@ -203,7 +203,8 @@ TEST_CASE("a rank that was never heard to leave was silent, when launch has ende
 TEST_CASE("a rank 0 that stands is ended once the others have given it up and are gone") {
   JobOutcome job = running_job();
   job.ended(1, 5, "lost trainer 0", 20 * kSecond);
-  CHECK(job.stuck(kHour) == "");  // rank 0 may go on: what was lost may be the network between the two
+  CHECK(job.stuck(57 * kSecond) == "");  // it may still notice
+  CHECK(job.stuck(59 * kSecond) == "rank 0 (host a) has not ended, though rank 1 (host a) left with exit code 5");
   job.ended(2, 5, "lost trainer 0", 21 * kSecond);
   CHECK(job.stuck(38 * kSecond) == "");  // it needs its silence and its grace
   CHECK(job.stuck(40 * kSecond) == "rank 0 (host a) was given up by the others, and has not ended");
@@ -214,6 +215,37 @@ TEST_CASE("a rank 0 that stands is ended once the others have given it up and ar
   alone.hung_up(1, 0);
   alone.ended(2, 0, "", 0);
   CHECK(alone.stuck(kHour) == "");
+}
+
+TEST_CASE(
+    "a rank 0 that is lost with other ranks of its host is not waited for, where a trainer says that it lost it") {
+  JobOutcome job({.ranks = 4, .grace_s = 5, .lost_after_s = 10}, 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    job.began(rank, rank < 2 ? "a" : "b", 0);
+    job.running(rank, 0, rank % 2 == 1);
+  }
+  job.ended(3, 5, "lost the coordinator", 20 * kSecond);
+  CHECK(job.stuck(kHour) == "");  // rank 0 may go on without a loader: what was lost may be the network between the two
+  job.ended(2, 5, "lost trainer 0", 21 * kSecond);
+  CHECK(job.stuck(58 * kSecond) == "");
+  CHECK(job.stuck(60 * kSecond) == "rank 0 (host a) has not ended, though rank 2 (host b) left with exit code 5");
+  job.ended_from_outside(60 * kSecond);
+  CHECK(job.summary() ==
+        "the job failed with exit code 5, says rank 3 (host b): lost the coordinator; silent until it was ended "
+        "(stopped, or cut off): rank 0 (host a), rank 1 (host a)");
+
+  JobOutcome cut_off = running_job();  // not its own word: it may be cut off from launch alone
+  cut_off.hung_up(1, 0);
+  CHECK(cut_off.stuck(kHour) == "");
+}
+
+TEST_CASE("a loader that ends by an error of its own is named after a complete job") {
+  JobOutcome job = running_job();
+  job.ended(2, 1, "out of memory\n  help: less", kSecond);
+  job.ended(0, 0, "", 2 * kSecond);
+  job.ended(1, 0, "", 2 * kSecond);
+  CHECK(job.code() == 0);
+  CHECK(job.summary() == "the job is complete; rank 2 (host b) ended with exit code 1: out of memory");
 }
 
 TEST_CASE("ranks that are none of the job's are not heard") {
