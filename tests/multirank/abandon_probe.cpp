@@ -1,15 +1,19 @@
-// What abandon_test.py starts as three ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), and about
-// one that stops while a send to it and a chunk of it are under way (rank 1). Rank 0 prints what it saw, a line each.
+// What abandon_test.py starts as four ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), about one
+// that announces a chunk for which there is no memory (rank 3), and about one that stops while a send to it and a chunk of
+// it are under way (rank 1). Rank 0 prints what it saw, a line each.
 //
-// MPI_Isend is this program's own, in front of the library's: it cuts an envelope short, or stops the process between a
-// chunk's envelope and its payload.
+// MPI_Isend is this program's own, in front of the library's: it cuts an envelope short, writes another size into it, or
+// stops the process between a chunk's envelope and its payload.
 #include <mpi.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <fstream>
@@ -19,14 +23,28 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/crc32c.h"
+#include "tests/support/sanitized.h"
 #include "transport/mpi_component.h"
 #include "transport/transport.h"
 
 namespace {
 
-enum class Trouble { none, short_envelope, stop_before_payload };
+enum class Trouble { none, short_envelope, huge_chunk, stop_before_payload };
 std::atomic<Trouble> trouble = Trouble::none;
 std::atomic<int> sends = 0;  // since there is trouble
+
+constexpr uint64_t kHugeChunkBytes = uint64_t{3} << 30;  // less than a message may announce
+
+// An envelope that begins with another size, and its checksum.
+const void* announce(uint64_t size, const void* envelope, int count) {
+  static std::vector<char> changed;
+  changed.assign(static_cast<const char*>(envelope), static_cast<const char*>(envelope) + count);
+  std::memcpy(changed.data(), &size, sizeof size);
+  const uint32_t crc = penstock::crc32c(changed.data(), sizeof size);
+  std::memcpy(changed.data() + sizeof size, &crc, sizeof crc);
+  return changed.data();
+}
 
 }  // namespace
 
@@ -35,6 +53,7 @@ extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* byte
   if (trouble != Trouble::none) {
     const int number = sends++;
     if (trouble == Trouble::short_envelope && number == 0) count = 5;
+    if (trouble == Trouble::huge_chunk && number == 0) bytes = announce(kHugeChunkBytes, bytes, count);
     if (trouble == Trouble::stop_before_payload && number == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the envelope is on its way
       std::raise(SIGSTOP);
@@ -84,9 +103,22 @@ double cpu_ms_in_a_second() {
   return now() - before;
 }
 
+// No more than a gigabyte besides what this process has.
+void limit_memory() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  const rlim_t bytes = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{1} << 30);
+  const rlimit limit{bytes, bytes};
+  ::setrlimit(RLIMIT_AS, &limit);
+}
+
 void watch(Endpoint& end, const std::vector<std::string>& pids) {
-  PeerLost lost;
-  std::printf("lost %s\n", wait_for(end, lost) ? (std::to_string(lost.peer) + ": " + lost.reason).c_str() : "nobody");
+  limit_memory();
+  for (int i = 0; i < 2; ++i) {
+    PeerLost lost;
+    std::printf("lost %s\n", wait_for(end, lost) ? (std::to_string(lost.peer) + ": " + lost.reason).c_str() : "nobody");
+  }
   end.send(1, Message(1, std::byte{1}));
   MessageArrived answer;
   std::printf("rank 1 %s\n", wait_for(end, answer) && answer.peer == 1 ? "answers" : "is not heard");
@@ -100,7 +132,7 @@ void watch(Endpoint& end, const std::vector<std::string>& pids) {
   std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
   std::fflush(stdout);
-  for (const int rank : {1, 2}) ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
+  for (const int rank : {1, 2, 3}) ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
 }
 
 void send_chunk_with(Trouble what, Endpoint& end, const Arena& arena) {
@@ -123,6 +155,8 @@ int main() {
     arena.memory = SharedMemory::create("penstock-abandon-probe", kChunkBytes);
     const int rank = session->world().rank;
     if (rank == 2) send_chunk_with(Trouble::short_envelope, *end, arena);
+    // A sanitizer ends a process that gets no memory.
+    if (rank == 3) send_chunk_with(kSanitizedFactor == 1 ? Trouble::huge_chunk : Trouble::short_envelope, *end, arena);
     if (rank == 1) {
       MessageArrived message;
       if (!wait_for(*end, message)) return 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <new>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/crc32c.h"
@@ -195,12 +196,18 @@ void Progress::begin_receive(PeerId peer, const Message& message) {
   if (in.u32() != crc32c(message.data(), 8) || bytes > (uint64_t{4} << 30)) {
     return lose(peer, "it announced a chunk of impossible size; all ranks must run the same version of penstock");
   }
+  std::unique_ptr<std::vector<std::byte>> staging;
+  try {
+    staging = staging_buffer(bytes);
+  } catch (const std::bad_alloc&) {  // one peer's word must not cost all others
+    return lose(peer, "it announced a chunk of " + std::to_string(bytes) + " bytes, for which there is no memory here");
+  }
   Arriving& chunk = arriving_.emplace_back();
   chunk.peer = peer;
   chunk.bytes = bytes;
   const auto rest = in.raw(in.left());
   chunk.envelope.assign(rest.begin(), rest.end());
-  chunk.staging = staging_buffer(chunk.bytes);
+  chunk.staging = std::move(staging);
   for (size_t offset = 0; offset < chunk.bytes;) {
     const size_t count = std::min(chunk.bytes - offset, static_cast<size_t>(max_message_bytes_));
     chunk.requests.emplace_back(MPI_REQUEST_NULL);
