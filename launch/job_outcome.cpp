@@ -24,15 +24,15 @@ std::string whole_seconds(double seconds) {
   return std::to_string(std::llround(seconds)) + " s";
 }
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 bool passed(Nanoseconds since, double limit_s, Nanoseconds now) {
   return as_seconds(now - since) > limit_s;
 }
 
 }  // namespace
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
 
 void JobOutcome::began(int rank, const std::string& host, Nanoseconds now) {
   if (rank < 0 || rank >= spec_.ranks) return;

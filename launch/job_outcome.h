@@ -35,6 +35,8 @@
 
 namespace penstock {
 
+std::string first_line(const std::string& text);  // of an error, without its help
+
 class JobOutcome {
  public:
   struct Spec {

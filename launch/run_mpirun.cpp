@@ -68,10 +68,6 @@ pid_t spawn(const std::vector<std::string>& argv, Prepare prepare) {
   return pid;
 }
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
