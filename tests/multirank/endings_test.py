@@ -37,14 +37,20 @@ LIMIT_S = GRACE_S + 10
 
 
 class Running:
-    """A job whose trainers have had their first batch; where `started` is false, one that has just been asked for."""
+    """A job whose trainers have had their first batch; where `started` is false, one that has just been asked for; where
+    `heard` is, one whose stderr is a pipe that nobody reads."""
 
     def __init__(self, env, ranks=4, mode="endless", launch=True, overrides=(), program=None, started=True,
-                 job_file=job):
+                 job_file=job, heard=True):
         self.env = env
         self.folder = tempfile.mkdtemp(dir=work.name)
         self.out = open(os.path.join(self.folder, "stdout"), "w+")
         self.err = open(os.path.join(self.folder, "stderr"), "w+")
+        if not heard:
+            self.err.close()
+            reading, writing = os.pipe()
+            os.close(reading)
+            self.err = os.fdopen(writing, "w")
         program = program or [PATTERNS, mode, job_file, os.path.join(self.folder, "%r.json")]
         words = ["run", job_file, "--json", "--quiet", *overrides, "--", *program]
         if launch:
@@ -258,7 +264,7 @@ def test_kill_9_of_mpirun():
     with leaving_nothing() as env:
         running = Running(env)
         os.kill(running.mpirun(), signal.SIGKILL)
-        assert running.end() != 0, running.log()
+        assert running.end() == 5, running.log()
 
 
 def test_kill_9_of_a_whole_job_in_one_process():
@@ -292,8 +298,8 @@ class Stream:
         assert split["images"] == 10 * self.count
         return split
 
-    def start(self, env, overrides=()):
-        return Running(env, job_file=self.job, program=self.program(), overrides=[*self.overrides, *overrides])
+    def start(self, env, overrides=(), heard=True):
+        return Running(env, job_file=self.job, program=self.program(), overrides=[*self.overrides, *overrides], heard=heard)
 
     def require_same(self, running):
         report = json.loads(running.text().strip().splitlines()[-1])
@@ -324,6 +330,15 @@ def test_kill_9_of_a_loader_costs_time_alone():
             lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
             assert len(lost) == 1 and lost[0].startswith("rank 3 (loader): "), lost
             assert "the job is complete; killed, or cut off with its host: rank 3" in running.text("stderr"), running.log()
+
+
+def test_whoever_reads_what_a_job_says_may_leave():
+    # As with `2>&1 | head -1`: the ranks and launch have something to say, of a loader that was lost, and go on.
+    with leaving_nothing() as env:
+        running = SHORT.start(env, heard=False)
+        os.kill(running.ranks()[3], signal.SIGKILL)
+        assert running.end(30) == 0, running.log()
+        assert SHORT.require_same(running)["ranks"][0]["lost_loaders"], running.log()
 
 
 def test_a_loader_that_gets_sigterm_leaves_in_good_order():
@@ -403,8 +418,8 @@ def test_kill_9_of_a_trainers_rank():
         with leaving_nothing() as env:
             running = Running(env)
             os.kill(running.ranks()[trainer], signal.SIGKILL)
-            assert running.end() != 0, running.log()
-            assert f"rank {trainer}" in running.text("stderr"), running.log()
+            assert running.end() == 5, running.log()
+            assert f"killed, or cut off with its host: rank {trainer} " in running.text("stderr"), running.log()
 
 
 def test_kill_9_of_a_training_program():
@@ -515,6 +530,19 @@ def test_a_trainers_rank_that_stays_stopped_ends_the_job():
                 assert re.search(rf"lost .*\(rank {rank}, .*nothing was heard of it for", said), running.log()
                 # Rank 0 has to be ended; another one may be ended by mpirun before.
                 assert re.search(rf"(silent until it was ended \(stopped, or cut off\)|killed, or cut off with its host): rank {rank} ", said), running.log()
+
+
+def test_rank_0_that_stays_stopped_beside_a_loader_ends_the_job():
+    # The loader says nothing either, so that launch cannot wait for all others to be gone.
+    with leaving_nothing() as env:
+        running = Running(env, overrides=["balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8", "trainer.grace_s=0.5"])
+        ranks = running.ranks()
+        for rank in (3, 0):
+            os.kill(ranks[rank], signal.SIGSTOP)
+        assert running.end(25) == 5, running.log()
+        said = running.text("stderr")
+        assert re.search(r"rank 0 \(host .*\) has not ended, though rank 1 \(host .*\) left with exit code 5; mpirun is ended", said), running.log()
+        assert re.search(r"silent until it was ended \(stopped, or cut off\): rank 0 .*, rank 3 ", said), running.log()
 
 
 @left_to_full("stops of a second or two of the same processes, with limits that are as much shorter")
