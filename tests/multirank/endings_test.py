@@ -422,6 +422,21 @@ def test_kill_9_of_a_trainers_rank():
             assert f"killed, or cut off with its host: rank {trainer} " in running.text("stderr"), running.log()
 
 
+def test_kill_9_of_a_trainers_rank_and_its_helper():
+    # Nobody is left who knows of the program and of what that has started: launch ends them.
+    out = os.path.join(tempfile.mkdtemp(dir=work.name), "%r.json")
+    with leaving_nothing() as env:
+        running = Running(env, program=["sh", "-c", 'sleep 1000 & exec "$@"', "sh", PATTERNS, "endless", job, out])
+        rank = running.ranks()[1]
+        with open(f"/proc/{rank}/task/{rank}/children") as file:
+            helpers = list(map(int, file.read().split()))
+        assert helpers and len(running.pids("^sleep 1000")) == 2, running.log()
+        for pid in (rank, *helpers):
+            os.kill(pid, signal.SIGKILL)
+        assert running.end() == 5, running.log()
+        assert "killed, or cut off with its host: rank 1 " in running.text("stderr"), running.log()
+
+
 def test_kill_9_of_a_training_program():
     for ranks, trainer in ((0, 0), (0, 1), (4, 0), (4, 1)) if FULL else ((0, 1), (4, 0)):
         with leaving_nothing() as env:
