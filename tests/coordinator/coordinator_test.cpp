@@ -722,6 +722,29 @@ TEST_CASE("where the coordinator itself stood still nobody is given up for it") 
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
 }
 
+TEST_CASE("a coordinator whose turns always take long gives up who is silent, and finds that nobody is left") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{1, 0});
+  const auto turns = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      world.clock.advance(1100 * kMillisecond);
+      world.coordinator.tick();
+      for (const PeerId loader : world.coordinator.living_loaders()) {
+        if (loader == 2) world.coordinator.handle(2, Alive{});
+      }
+    }
+  };
+  turns(20);
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
+  world.coordinator.peer_lost(2, "its socket closed", true);
+  turns(20);
+  CHECK(world.take<LeaseStreamFailed>(0).size() == 1);
+  CHECK_FALSE(world.coordinator.all_lost().empty());
+}
+
 TEST_CASE("a loader that was given up is fenced until it joins again as its next incarnation") {
   World world;
   const std::string json = split_json();
