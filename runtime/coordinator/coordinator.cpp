@@ -50,8 +50,12 @@ class Coordinator::Impl {
           if (wake) wake();
         }),
         splits_(
-            {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts},
-            [this](PeerId peer, const ControlMessage& message) { answer(peer, message); },
+            {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts,
+             balancer_options(options).lost_after_ns},
+            clock, [this](PeerId peer, const ControlMessage& message) { answer(peer, message); },
+            [this](const std::string& text) {
+              if (notice_) notice_(text);
+            },
             [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }, background_),
         agreement_(options.receivers.size()) {
     if (!options.balancer.log.empty()) {
@@ -173,11 +177,14 @@ class Coordinator::Impl {
     for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, true, true});
   }
 
-  // Where this process stood still itself, what others said meanwhile is read first: nobody is silent for that.
+  // Where this process stood still itself, what others said meanwhile is read first: nobody is silent for that. One Tick
+  // is left out for it and never two in a row, or an event loop whose turns all take that long would never miss anybody.
   void tick() {
     const Nanoseconds now = clock_.now();
     const bool stood_still = now - std::exchange(last_tick_ns_, now) > kLongPause;
-    if (stood_still) return;
+    left_out_ = stood_still && !left_out_;
+    if (left_out_) return;
+    splits_.tick();
     apply(Tick{});
     // While serving, no lease stream may be open for days, so nothing would show that no loader is left until the next
     // program waited in vain.
@@ -465,6 +472,9 @@ class Coordinator::Impl {
     stream.chunk_samples = choose_chunk(split);
     if (split.local()) stream.placement = split.disks.placement(split.prepared.dataset_size, background_);
     const bool by_holder = stream.placement != nullptr;
+    stream.some_left_out = !by_holder && std::any_of(joined_.begin(), joined_.end(),
+                                                     [&](PeerId loader) { return split.same_list.count(loader) == 0; });
+    const bool by_group = by_holder || stream.some_left_out;
     const int64_t steps = stream.plan->steps();
     if (m.first_step >= steps) return;  // an iteration of no steps: it was only to be compared
     const auto chunks = [&](int64_t step) {
@@ -482,16 +492,17 @@ class Coordinator::Impl {
     send_(receiver, LeaseStreamReady{m.lease_stream, stream.chunk_samples, by_holder});
     streams_[m.lease_stream] = std::move(stream);
     apply(opened);
-    if (!by_holder) return;
+    if (!by_group) return;
     const std::set<PeerId> joined = joined_;
     for (const PeerId loader : joined) say_held(loader, m.fingerprint, m.lease_stream);
   }
 
   // Tells the balancer what the loader can read of the split's lease streams, or of one of them: nothing where the
-  // loader could not open the split.
+  // loader could not open the split, or has not yet.
   void say_held(PeerId loader, Fingerprint fingerprint, std::optional<LeaseStreamId> one = {}) {
     OpenedSplit* const split = splits_.find(fingerprint);
-    if (split == nullptr || !split->local() || joined_.count(loader) == 0) return;
+    if (split == nullptr || joined_.count(loader) == 0) return;
+    if (!split->local()) return say_open(loader, fingerprint, split->same_list.count(loader) != 0, one);
     const Readable readable = split->disks.of(loader);
     if (one && readable == nullptr) return;  // it will answer
     std::vector<SamplesHeld> events;
@@ -499,6 +510,17 @@ class Coordinator::Impl {
       if (stream.fingerprint != fingerprint || (one && *one != id)) continue;
       events.push_back(
           {id, loader, readable == nullptr ? std::vector<int64_t>() : stream.placement->held_by(readable)});
+    }
+    for (const SamplesHeld& event : events) apply(event);
+  }
+  // For a split that every loader can read all of, once it has it open. Of one that is late it is said that it cannot:
+  // where all others are lost, its answer must not be waited for without limit.
+  void say_open(PeerId loader, Fingerprint fingerprint, bool open, std::optional<LeaseStreamId> one) {
+    if (!open && splits_.will_answer(loader, fingerprint)) return;
+    std::vector<SamplesHeld> events;
+    for (const auto& [id, stream] : streams_) {
+      if (stream.fingerprint != fingerprint || !stream.some_left_out || (one && *one != id)) continue;
+      events.push_back({id, loader, open ? std::vector<int64_t>{LeaseStream::kWhole} : std::vector<int64_t>()});
     }
     for (const SamplesHeld& event : events) apply(event);
   }
@@ -511,7 +533,7 @@ class Coordinator::Impl {
     if (const OpenedSplit* split = splits_.find(stream.fingerprint); split != nullptr) {
       reserved.chunk_bytes = stream.chunk_bytes(m.lease_stream, m.step, split->sizes);
     }
-    if (stream.placement) reserved.groups = stream.cut(m.step).groups;
+    reserved.groups = stream.groups(m.step);
     apply(reserved);
   }
 
@@ -585,7 +607,8 @@ class Coordinator::Impl {
     if (it == streams_.end()) return;
     const bool unreadable = a.unreadable.lease_stream != 0;
     const ErrorKind kind = joined_.empty() || unreadable ? ErrorKind::peer_lost : ErrorKind::runtime;
-    const std::string reason = unreadable ? unreadable_samples(it->second, a.unreadable) + ": " + a.reason : a.reason;
+    std::string reason = unreadable ? unreadable_samples(it->second, a.unreadable) + ": " + a.reason : a.reason;
+    if (unreadable && it->second.some_left_out) reason += "; the loaders that live have not opened the split";
     if (joined_.empty() || unreadable) all_lost_ = reason;
     const PeerId receiver = it->second.receiver;
     streams_.erase(it);
@@ -631,6 +654,7 @@ class Coordinator::Impl {
   int64_t loss_count_ = 0;
   const Nanoseconds begun_ns_ = clock_.now();
   Nanoseconds last_tick_ns_ = begun_ns_;
+  bool left_out_ = false;          // the last Tick was
   std::map<PeerId, int> threads_;  // of the loaders that have joined
   BackgroundWork background_;
   std::list<Reading> reading_;

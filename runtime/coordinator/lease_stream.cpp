@@ -31,6 +31,13 @@ std::vector<int64_t> LeaseStream::chunk_bytes(LeaseStreamId id, int64_t step, co
   return bytes;
 }
 
+std::vector<int64_t> LeaseStream::groups(int64_t step) {
+  if (placement) return cut(step).groups;
+  if (!some_left_out || step < 0 || step >= plan->steps()) return {};
+  const int64_t chunks = (plan->batch_length(step) + chunk_samples - 1) / chunk_samples;
+  return std::vector<int64_t>(static_cast<size_t>(chunks), kWhole);
+}
+
 const BatchCut& LeaseStream::cut(int64_t step) {
   constexpr size_t kept = 16;
   const auto known = cuts.find(step);

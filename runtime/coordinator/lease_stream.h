@@ -37,9 +37,15 @@ struct LeaseStream {
   // that is what its chunks were cut by.
   std::shared_ptr<const SamplePlacement> placement;
   std::map<int64_t, BatchCut> cuts;  // of the last steps that were asked for
+  // When it began, some loaders did not have the split open as the others did. All of its chunks are of one group then,
+  // kWhole, which a loader holds as soon as it has the split open.
+  bool some_left_out = false;
+  static constexpr int64_t kWhole = 0;
 
   // Made once for all chunks of a step; kept until the program has taken it.
   const BatchPlan& batch(int64_t step);
+  // The group of each chunk of a step; none: every loader can read all.
+  std::vector<int64_t> groups(int64_t step);
   // How a step is cut, where there is a placement.
   const BatchCut& cut(int64_t step);
   // The rows of a chunk of a batch of `length` samples.

@@ -1,6 +1,7 @@
 #include "runtime/coordinator/split_registry.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
@@ -11,6 +12,19 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kLargestChunk = 16;
+constexpr Nanoseconds kLongListing = 10 * kSecond;  // after which people are told who is waited for
+
+// For messages, which stay short where there are hundreds.
+std::string first_of(const std::set<std::string>& all) {
+  constexpr size_t most = 3;
+  std::string text;
+  size_t listed = 0;
+  for (const std::string& one : all) {
+    if (listed == most) return text + " and " + std::to_string(all.size() - most) + " more";
+    text += (listed++ == 0 ? "" : ", ") + one;
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -64,6 +78,7 @@ void SplitRegistry::loader_lost(PeerId loader) {
     if (it == splits_.end()) continue;  // was the same as another
     it->second.asked.erase(loader);     // it is asked again where it joins again
     it->second.opened.disks.forget(loader);
+    it->second.opened.same_list.erase(loader);
     it->second.lacking.erase(loader);
     it->second.waiting_for.erase(loader);
     if (it->second.sizes_from == loader) ask_another_for_sizes(it->second);
@@ -78,7 +93,7 @@ OpenedSplit* SplitRegistry::find(Fingerprint fingerprint) {
 
 void SplitRegistry::prepare_at(PeerId loader, Split& split) {
   if (!split.asked.insert(loader).second) return;
-  split.waiting_for.insert(loader);
+  split.waiting_for[loader] = {clock_.now(), false};
   send_(loader, PrepareSplit{split.fingerprint, split.json, split.opened.max_chunk_samples, split.like});
 }
 
@@ -211,7 +226,12 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   if (it == splits_.end()) return;
   Split& split = it->second;
   split.waiting_for.erase(loader);
-  if (m.good && m.same) {
+  if (split.answered_ns < 0) split.answered_ns = clock_.now();
+  if (m.good && m.same && split.like == 0) {
+    // It was not waited for, and another one has seen other files since it was asked.
+    split.asked.erase(loader);
+    if (!split.failed) prepare_at(loader, split);
+  } else if (m.good && m.same) {
     split.same_at.insert(loader);
   } else if (!m.good) {
     split.failed = true;
@@ -233,6 +253,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   }
   const bool same_data = m.good && !m.same && m.dataset_fingerprint == split.opened.prepared.dataset_fingerprint &&
                          m.dataset_size == split.opened.prepared.dataset_size;
+  if (same_data) split.opened.same_list.insert(loader);
   if (same_data && split.opened.local()) {
     split.opened.disks.set(loader,
                            m.partial ? IndexRanges(m.readable, m.dataset_size) : IndexRanges::all(m.dataset_size));
@@ -273,9 +294,73 @@ bool SplitRegistry::is_last_holder(PeerId loader, const std::set<PeerId>& leavin
   return false;
 }
 
-// Answers the receivers that wait for a split, once every loader has said what it sees.
+void SplitRegistry::tick() {
+  std::vector<Fingerprint> all;
+  for (const auto& [fingerprint, split] : splits_) {
+    if (!split.waiting.empty() && !split.waiting_for.empty()) all.push_back(fingerprint);
+  }
+  for (const Fingerprint fingerprint : all) {
+    const auto it = splits_.find(fingerprint);
+    if (it == splits_.end()) continue;
+    std::set<PeerId> late;
+    for (const auto& [loader, wait] : it->second.waiting_for) late.insert(loader);
+    const std::string split = it->second.opened.resolved.name;
+    settle(it->second);
+    const auto after = splits_.find(fingerprint);
+    if (after != splits_.end() && !after->second.waiting.empty()) {
+      name_the_late(after->second);
+    } else if (notice_) {
+      notice_("split '" + split + "' does not wait any longer for " + names(late) +
+              ", of which heartbeats come and no list of its files; who has one later takes part from then on");
+    }
+  }
+}
+
+// Is there a loader whose answer can still be waited for? Late ones are not, where another one has answered.
+bool SplitRegistry::must_wait(const Split& split) const {
+  if (split.waiting_for.empty()) return false;
+  if (!split.known && !split.failed && split.same_at.empty()) return true;
+  return std::any_of(split.waiting_for.begin(), split.waiting_for.end(),
+                     [&](const auto& item) { return !is_late(split, item.second); });
+}
+
+// The time counts from the first answer, too: where listing takes minutes everywhere, the first loader to end it would
+// otherwise leave all others behind.
+bool SplitRegistry::is_late(const Split& split, const Wait& wait) const {
+  return clock_.now() - std::max(wait.since, split.answered_ns) >= options_.go_on_after_ns;
+}
+
+bool SplitRegistry::will_answer(PeerId loader, Fingerprint fingerprint) const {
+  const auto split = splits_.find(fingerprint);
+  if (split == splits_.end()) return false;
+  const auto wait = split->second.waiting_for.find(loader);
+  return wait != split->second.waiting_for.end() && !is_late(split->second, wait->second);
+}
+
+// Once for each loader that is asked.
+void SplitRegistry::name_the_late(Split& split) {
+  std::set<PeerId> late;
+  for (auto& [loader, wait] : split.waiting_for) {
+    if (clock_.now() - wait.since >= kLongListing && !std::exchange(wait.named, true)) late.insert(loader);
+  }
+  if (late.empty() || !notice_) return;
+  std::set<std::string> receivers;
+  for (const auto& [receiver, number] : split.waiting) receivers.insert("rank " + std::to_string(receiver));
+  const std::string who = options_.embedded ? "the program" : first_of(receivers) + " (trainer)";
+  notice_(who + " waited " + std::to_string(kLongListing / kSecond) + " s for split '" + split.opened.resolved.name +
+          "', of whose files there is no list yet from " + names(late) +
+          ": the data set is large, or the file system slow or hung");
+}
+
+std::string SplitRegistry::names(const std::set<PeerId>& loaders) const {
+  std::set<std::string> all;
+  for (const PeerId loader : loaders) all.insert(name(loader));
+  return first_of(all);
+}
+
+// Answers the receivers that wait for a split, once every loader has said what it sees, or is not waited for any longer.
 void SplitRegistry::settle(Split& split) {
-  if (!split.waiting_for.empty()) return;
+  if (must_wait(split)) return;
   if (split.like != 0) return decide(split);
   if (split.waiting.empty()) return;
   const bool none_left = living_.empty() && !lost_.empty() && lost_.size() >= options_.loaders;
@@ -285,12 +370,12 @@ void SplitRegistry::settle(Split& split) {
   answer(split);
 }
 
-// Every loader has looked again.
+// Every loader has looked again, but for those that are not waited for any longer.
 void SplitRegistry::decide(Split& split) {
   Split& before = splits_.at(split.like);  // kept by looked_at
-  --before.looked_at;
-  split.like = 0;
   if (split.known || split.failed) {
+    --before.looked_at;
+    split.like = 0;
     // Two lists from now on: those that have the older one open keep it.
     for (const PeerId loader : split.same_at) split.asked.erase(loader);
     if (!split.failed) prepare_everywhere(split);
@@ -302,14 +387,20 @@ void SplitRegistry::decide(Split& split) {
   for (auto& [key, look] : looks_) {
     if (look.split == split.fingerprint) look.split = before.fingerprint;
   }
-  splits_.erase(split.fingerprint);
+  // Where answers are still to come it stays for them, and who opens it meanwhile gets the older one as well.
+  if (split.waiting_for.empty()) {
+    --before.looked_at;
+    splits_.erase(split.fingerprint);
+  }
   settle(before);
 }
 
-// Whether it can be said where its samples are. Those that no loader has may be at one that is still to join.
+// Whether it can be said where its samples are. Those that no loader has may be at one that is still to join, or to
+// answer.
 bool SplitRegistry::is_placed(Split& split) {
   if (split.opened.disks.placement(split.opened.prepared.dataset_size, background_) == nullptr) return false;
-  return living_.size() + lost_.size() >= options_.loaders || missing(split.opened).count() == 0;
+  const bool all_said = living_.size() + lost_.size() >= options_.loaders && split.waiting_for.empty();
+  return all_said || missing(split.opened).count() == 0;
 }
 
 // Samples that no living loader has. Lost ones count in the placement, because they may come back.

@@ -1,10 +1,11 @@
 // The splits that programs have open, and what loaders see of them: from OpenSplit to SplitOpened or SplitRefused.
 //
-//   SplitRegistry splits(options, send, in_use, background);
+//   SplitRegistry splits(options, clock, send, notice, in_use, background);
 //   SplitAsked asked = splits.parse(m);                    // Error: the description is no good
 //   if (asked.reads) asked = read_numbers(asked);          // Error: its sampler's file is; may take long, on any thread
 //   splits.open({receiver, m.split}, program_number, m, std::move(asked));
 //   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
+//   splits.tick();                                         // several times a second
 //   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened
 //
 // A description (canonical JSON) may stand for several lists of files, one for each look that loaders had at them:
@@ -16,6 +17,10 @@
 //                                                                   a list of its own; who has the older one open keeps
 //                                                                   it
 //
+// A loader whose listing hangs says that it lives, and answers nothing. People are told of it after 10 s. When
+//   go_on_after_ns have passed since it was asked, and since the first answer of another one, the split is opened without
+//   it. From its answer on it takes part: OpenedSplit::same_list is who may be granted leases. Where nobody else has some
+//   of the samples (dataset.local), it is waited for all the same.
 // Invariants: at most one list of a description is looked at again at a time; the n-th opening by each replica's
 //   program gets one list, whatever happens to the files meanwhile.
 // Thread-safety: none; the coordinator's. Ownership: references and pointers that it gives hold until the next call.
@@ -30,7 +35,9 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/coordinator/plan_cache.h"
 #include "runtime/coordinator/sample_placement.h"
 #include "runtime/job/job.h"
@@ -46,6 +53,7 @@ struct SplitRegistryOptions {
   int chunk_samples = 0;           // 0: chosen
   bool embedded = false;           // see BalancerOptions
   std::vector<std::string> hosts;  // of every peer; empty: they are all on one
+  Nanoseconds go_on_after_ns = 10 * kSecond;
 };
 
 // What an OpenSplit asks for.
@@ -66,7 +74,8 @@ struct OpenedSplit {
   int32_t max_chunk_samples = 1;
   PlanCache plans;
   SampleSizes sizes;
-  LoaderDisks disks;  // dataset.local
+  LoaderDisks disks;           // dataset.local
+  std::set<PeerId> same_list;  // loaders that have it open, with the data set of `prepared`
 
   bool local() const noexcept { return resolved.split.dataset.local; }
 };
@@ -74,11 +83,19 @@ struct OpenedSplit {
 class SplitRegistry {
  public:
   using Send = std::function<void(PeerId, const ControlMessage&)>;
+  using Notice = std::function<void(const std::string&)>;
   using InUse = std::function<bool(Fingerprint)>;  // has lease streams
   using Opening = std::pair<PeerId, int32_t>;      // receiver, and its number for the split
 
-  SplitRegistry(const SplitRegistryOptions& options, Send send, InUse in_use, BackgroundWork& background)
-      : options_(options), send_(std::move(send)), in_use_(std::move(in_use)), background_(background) {}
+  // `clock` and `background` must outlive it.
+  SplitRegistry(const SplitRegistryOptions& options, const Clock& clock, Send send, Notice notice, InUse in_use,
+                BackgroundWork& background)
+      : options_(options),
+        clock_(clock),
+        send_(std::move(send)),
+        notice_(std::move(notice)),
+        in_use_(std::move(in_use)),
+        background_(background) {}
 
   SplitAsked parse(const OpenSplit& m);
   // program_number: how many programs the receiver had fed before this one.
@@ -88,7 +105,11 @@ class SplitRegistry {
   void sizes_told(PeerId loader, const SizesTold& m);
   void loader_joined(PeerId loader);
   void loader_lost(PeerId loader);
+  // Names the loaders that are waited for, and goes on without those that have been for too long.
+  void tick();
   OpenedSplit* find(Fingerprint fingerprint);
+  // Was the loader asked to prepare the split, a short time ago?
+  bool will_answer(PeerId loader, Fingerprint fingerprint) const;
   // What waited for a placement that was being made goes on.
   void resume();
   // Is there a split open with samples that no loader but this one, and those in `leaving`, has on its disks?
@@ -100,6 +121,10 @@ class SplitRegistry {
   void forget_looks() { looks_.clear(); }
 
  private:
+  struct Wait {
+    Nanoseconds since = 0;
+    bool named = false;  // in a notice
+  };
   struct Split {
     OpenedSplit opened;
     Fingerprint fingerprint = 0;
@@ -111,12 +136,13 @@ class SplitRegistry {
     std::string json;
     std::shared_ptr<const SamplerNumbers> numbers;
     std::set<PeerId> asked;
-    std::set<PeerId> waiting_for;  // loaders that have not answered PrepareSplit
-    std::set<Opening> waiting;     // for an answer
-    std::set<Opening> open_at;     // those who have it open, or asked for it
-    PeerId sizes_from = -1;        // who is asked for samples' sizes; -1: nobody, or all was said
-    int64_t sizes_until = 0;       // those of so many samples are known
-    bool known = false;            // the dataset's size is
+    std::map<PeerId, Wait> waiting_for;  // loaders that have not answered PrepareSplit
+    Nanoseconds answered_ns = -1;        // when the first loader answered; -1: none has
+    std::set<Opening> waiting;           // for an answer
+    std::set<Opening> open_at;           // those who have it open, or asked for it
+    PeerId sizes_from = -1;              // who is asked for samples' sizes; -1: nobody, or all was said
+    int64_t sizes_until = 0;             // those of so many samples are known
+    bool known = false;                  // the dataset's size is
     bool failed = false;
     SplitPrepared problem;
     std::map<PeerId, std::string> lacking;  // dataset.local: what loaders said of it
@@ -141,6 +167,10 @@ class SplitRegistry {
   std::set<Opening> forget_failed(Fingerprint fingerprint);
   void decide(Split& split);
   void settle(Split& split);
+  bool is_late(const Split& split, const Wait& wait) const;
+  bool must_wait(const Split& split) const;
+  void name_the_late(Split& split);
+  std::string names(const std::set<PeerId>& loaders) const;
   bool is_placed(Split& split);
   IndexRanges missing(OpenedSplit& opened);
   void judge(Split& split);
@@ -148,7 +178,9 @@ class SplitRegistry {
   void answer(Split& split);
 
   SplitRegistryOptions options_;
+  const Clock& clock_;
   Send send_;
+  Notice notice_;
   InUse in_use_;
   BackgroundWork& background_;
   std::set<PeerId> living_;  // loaders

@@ -10,10 +10,12 @@
 //   this notices when they do not.
 // A loop that itself stood still (a stopped process, a long computation) has not listened meanwhile: the time between
 //   two ticks that lie more than half the limit apart counts as heard, so that nobody is given up for what waits
-//   unread.
+//   unread. Once the limit has been credited so, the rest counts as silence until the peer says something: a loop whose
+//   turns always take long reads what waits between them, and must miss peers all the same.
 // Thread-safety: one thread. Failure: none; the caller decides what a silence means.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -35,31 +37,39 @@ class SilenceWatch {
                   as_seconds(limit_));
     return text;
   }
-  void watch(PeerId peer, Nanoseconds now) { last_received_[peer] = now; }
+  void watch(PeerId peer, Nanoseconds now) { received_[peer] = {now, 0}; }
   void received(PeerId peer, Nanoseconds now) {
-    if (const auto it = last_received_.find(peer); it != last_received_.end()) it->second = now;
+    if (const auto it = received_.find(peer); it != received_.end()) it->second = {now, 0};
   }
   std::optional<PeerId> tick(Nanoseconds now) {
     const Nanoseconds gap = ticked_ ? now - last_tick_ : 0;
     last_tick_ = now;
     ticked_ = true;
-    if (gap > limit_ / 2) {
-      for (auto& [peer, last] : last_received_) last += gap;
+    for (auto& [peer, last] : received_) {
+      if (gap <= limit_ / 2 || last.credited >= limit_) continue;
+      const Nanoseconds credit = std::min(gap, now - last.at);  // it may have been heard since the last tick
+      last.at += credit;
+      last.credited += credit;
     }
-    for (const auto& [peer, last] : last_received_) {
-      if (now - last <= limit_) continue;
+    for (const auto& [peer, last] : received_) {
+      if (now - last.at <= limit_) continue;
       const PeerId silent = peer;
-      last_received_.erase(silent);
+      received_.erase(silent);
       return silent;
     }
     return std::nullopt;
   }
 
  private:
+  struct LastReceived {
+    Nanoseconds at = 0;        // when it last was, or counts as heard
+    Nanoseconds credited = 0;  // since it last said something
+  };
+
   Nanoseconds limit_;
   Nanoseconds last_tick_ = 0;
   bool ticked_ = false;
-  std::map<PeerId, Nanoseconds> last_received_;
+  std::map<PeerId, LastReceived> received_;
 };
 
 }  // namespace penstock

@@ -16,15 +16,43 @@ nlohmann::json range_json(const DeliveredRange& range) {
           {"pixel_hash", range.hash.pixel.hex()}};
 }
 
-// False where it is there. Positions come in order but for iterations that go over an epoch again.
-bool insert_in_order(std::vector<int64_t>& numbers, int64_t number) {
-  const auto place = std::lower_bound(numbers.begin(), numbers.end(), number);
-  if (place != numbers.end() && *place == number) return false;
-  numbers.insert(place, number);
+}  // namespace
+
+// Positions come in order but for iterations that go over an epoch again.
+bool DeliveryLedger::BadPlaces::insert(int64_t position) {
+  if (position >= first && position <= last) return false;
+  const auto place = std::lower_bound(positions.begin(), positions.end(), position);
+  if (place != positions.end() && *place == position) return false;
+  positions.insert(place, position);
   return true;
 }
 
-}  // namespace
+void DeliveryLedger::BadPlaces::shorten() {
+  if (positions.empty()) return;
+  const bool any_before = last >= first;
+  first = any_before ? std::min(first, positions.front()) : positions.front();
+  last = any_before ? std::max(last, positions.back()) : positions.back();
+  positions = {};
+}
+
+// Two epochs are kept in full, because an evaluation of one may go on while the next one begins.
+bool DeliveryLedger::Split::is_new(int64_t epoch, int64_t position) {
+  auto& [latest, before] = last_epochs;
+  if (epoch != latest) {
+    if (epoch != before && before >= 0) bad_places[before].shorten();
+    before = latest;
+    latest = epoch;
+  }
+  return bad_places[epoch].insert(position);
+}
+
+size_t DeliveryLedger::kept_positions() const {
+  size_t sum = 0;
+  for (const auto& [name, split] : splits_) {
+    for (const auto& [epoch, places] : split.bad_places) sum += places.positions.size();
+  }
+  return sum;
+}
 
 void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery, const StreamHash& hash,
                                const std::vector<SampleRecord>& records) {
@@ -43,7 +71,7 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
     split.totals.padding += record.padding ? 1 : 0;
     if (record.reason.empty() || record.padding) continue;
     split.substituted += record.substituted ? 1 : 0;
-    if (!insert_in_order(split.bad_places[delivery.epoch], record.planned.position)) continue;
+    if (!split.is_new(delivery.epoch, record.planned.position)) continue;
     if (++split.bad_count > static_cast<int64_t>(kMostBadSamples)) continue;
     split.bad.push_back({{"epoch", delivery.epoch},
                          {"position", record.planned.position},

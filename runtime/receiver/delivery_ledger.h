@@ -7,10 +7,14 @@
 // Sums compose: over iterations, trainers and resumed runs. An unusable sample is counted once, however often it is
 //   delivered; padding of an exact evaluation never is, because it repeats a sample that is counted where it stands.
 // A report stays small however long the job and however bad the data: counts are exact, and lists have a limit (the first
-//   kMostBadSamples unusable samples, the latest kMostRanges ranges). Memory is 8 bytes for each unusable sample.
+//   kMostBadSamples unusable samples, the latest kMostRanges ranges). Memory is 8 bytes for each unusable sample of the
+//   two epochs that were delivered last. Of an older epoch the first and the last position are kept: if that epoch is
+//   delivered again, what lies between them was counted. That is exact where its steps were delivered without a gap.
 // Thread-safety: the receiver's event loop alone.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -65,8 +69,23 @@ class DeliveryLedger {
   };
   Totals totals() const;
 
+  // Positions that are kept one by one, of all splits and epochs.
+  size_t kept_positions() const;
+
  private:
+  // Positions of one epoch's unusable samples that were counted.
+  struct BadPlaces {
+    std::vector<int64_t> positions;  // in order
+    // Those from `first` to `last` besides, since the epoch was no longer one of the last two.
+    int64_t first = 0;
+    int64_t last = -1;
+
+    bool insert(int64_t position);  // false where it is there
+    void shorten();
+  };
   struct Split {
+    bool is_new(int64_t epoch, int64_t position);
+
     StreamHash hash;
     Arithmetic arithmetic = Arithmetic::exact;
     int64_t epoch_steps = 0;
@@ -75,10 +94,11 @@ class DeliveryLedger {
     Histogram wait_ns;  // of each next()
     Histogram step_ns;  // from an answer to the next question: what the program does with a batch
     int64_t substituted = 0;
-    nlohmann::json bad = nlohmann::json::array();        // the first ones
-    int64_t bad_count = 0;                               // of all
-    std::map<int64_t, std::vector<int64_t>> bad_places;  // by epoch, their positions in order
-    std::deque<DeliveredRange> ranges;                   // the latest ones
+    nlohmann::json bad = nlohmann::json::array();  // the first ones
+    int64_t bad_count = 0;                         // of all
+    std::map<int64_t, BadPlaces> bad_places;       // by epoch
+    std::array<int64_t, 2> last_epochs{-1, -1};    // with unusable samples, the latest one first
+    std::deque<DeliveredRange> ranges;             // the latest ones
     int64_t older_ranges = 0;
   };
   std::map<std::string, Split> splits_;

@@ -350,11 +350,18 @@ class Receiver::Impl final : private ReceiverMessenger {
       if (const auto* chunk = std::get_if<ChunkArrived>(&incoming)) endpoint_->release(chunk->peer, chunk->token);
       const auto* lost = std::get_if<PeerLost>(&incoming);
       if (lost != nullptr && lost->peer == options_.coordinator) break;
-      if (const auto* message = std::get_if<MessageArrived>(&incoming)) {
-        const ControlMessage answer = decode(message->message);
-        if (const auto* goodbye = std::get_if<Goodbye>(&answer)) end_.received_goodbye(*goodbye);
-      }
+      if (const auto* message = std::get_if<MessageArrived>(&incoming)) look_for_goodbye(message->message);
     }
+  }
+  // A damaged message is ignored: an error about it would take the place of the cause that is being told.
+  void look_for_goodbye(const Message& message) {
+    ControlMessage answer;
+    try {
+      answer = decode(message);
+    } catch (const Error&) {
+      return;
+    }
+    if (const auto* goodbye = std::get_if<Goodbye>(&answer)) end_.received_goodbye(*goodbye);
   }
 
   // ---- clients -------------------------------------------------------------------------------------------------

@@ -29,7 +29,9 @@ std::string split_json(const std::vector<std::string>& overrides = {}) {
 struct World {
   explicit World(int chunk_samples = 2) : World(options(chunk_samples)) {}
   explicit World(const CoordinatorOptions& options)
-      : coordinator(options, clock, [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
+      : coordinator(
+            options, clock, [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); },
+            [this](const std::string& text) { notices.push_back(text); }) {}
   static CoordinatorOptions options(int chunk_samples = 2) {
     CoordinatorOptions o;
     o.receivers = {0, 1};
@@ -78,8 +80,18 @@ struct World {
     }
   }
 
+  // Time passes, in which both loaders say that they live.
+  void pass(Nanoseconds time) {
+    for (const Nanoseconds end = clock.now() + time; clock.now() < end;) {
+      clock.advance(100 * kMillisecond);
+      for (const PeerId loader : {2, 3}) coordinator.handle(loader, Alive{});
+      coordinator.tick();
+    }
+  }
+
   ManualClock clock;
   std::deque<std::pair<PeerId, ControlMessage>> sent;
+  std::vector<std::string> notices;
   Coordinator coordinator;
 };
 
@@ -722,6 +734,29 @@ TEST_CASE("where the coordinator itself stood still nobody is given up for it") 
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
 }
 
+TEST_CASE("a coordinator whose turns always take long gives up who is silent, and finds that nobody is left") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{1, 0});
+  const auto turns = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      world.clock.advance(1100 * kMillisecond);
+      world.coordinator.tick();
+      for (const PeerId loader : world.coordinator.living_loaders()) {
+        if (loader == 2) world.coordinator.handle(2, Alive{});
+      }
+    }
+  };
+  turns(20);
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
+  world.coordinator.peer_lost(2, "its socket closed", true);
+  turns(20);
+  CHECK(world.take<LeaseStreamFailed>(0).size() == 1);
+  CHECK_FALSE(world.coordinator.all_lost().empty());
+}
+
 TEST_CASE("a loader that was given up is fenced until it joins again as its next incarnation") {
   World world;
   const std::string json = split_json();
@@ -1041,6 +1076,196 @@ TEST_CASE("a loader that asks to leave stays while it is the last that can read 
     for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, SplitClosed{0, false, 0});
     CHECK(world.take<Leave>(2).size() == 1);
   }
+}
+
+TEST_CASE("a split opens without a loader whose listing hangs, which is granted leases once it has answered") {
+  CoordinatorOptions options = World::options();
+  options.balancer.lost_after_s = 30;
+  World world(options);
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  world.prepared(2, json);
+  world.pass(9900 * kMillisecond);
+  CHECK(world.notices.empty());
+  world.pass(200 * kMillisecond);
+  REQUIRE(world.notices.size() == 1);
+  CHECK(
+      world.notices[0].starts_with("rank 0, rank 1 (trainer) waited 10 s for split 'train', of whose files there is no "
+                                   "list yet from rank 3 (loader)"));
+  world.pass(19 * kSecond);
+  CHECK(world.notices.size() == 1);
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.pass(kSecond);
+  for (const PeerId receiver : {0, 1}) CHECK(world.take<SplitOpened>(receiver).size() == 1);
+  REQUIRE(world.notices.size() == 2);
+  CHECK(world.notices[1].find("split 'train' does not wait any longer for rank 3 (loader)") == 0);
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2, 3});
+
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  REQUIRE(world.take<LeaseStreamReady>(0).size() == 1);
+  for (int64_t step = 0; step < 2; ++step) world.coordinator.handle(0, BatchBufferFree{7, step});
+  world.pass(5 * kSecond);
+  CHECK(world.take<LeaseGranted>(2).size() == 2);
+  CHECK(world.take<LeaseGranted>(3).empty());
+  SUBCASE("with the same files") {
+    world.prepared(3, json);
+    CHECK(world.take<LeaseGranted>(3).size() > 0);
+    CHECK(world.take<PrepareSplit>(3).size() == 1);
+  }
+  SUBCASE("with other files: it is granted nothing, and the next opening is refused by its name") {
+    world.prepared(3, json, 9, "bb");
+    world.coordinator.handle(1, OpenLeaseStream{8, fingerprint_of(json), 1, 0, 0});
+    world.coordinator.handle(1, BatchBufferFree{8, 0});
+    world.pass(kSecond);
+    CHECK(world.take<LeaseGranted>(3).empty());
+    CHECK(world.take<LeaseStreamFailed>(0).empty());
+    world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+    const auto refused = world.take<SplitRefused>(0);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error.find("rank 3 (loader) sees another dataset") == 0);
+  }
+  SUBCASE("where the others are lost meanwhile, nobody waits for it for ever") {
+    world.coordinator.peer_lost(2, "its socket closed", true);
+    world.pass(5 * kSecond);
+    const auto failed = world.take<LeaseStreamFailed>(0);
+    REQUIRE(failed.size() == 1);
+    CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+    CHECK(failed[0].error.find("the loaders that live have not opened the split") != std::string::npos);
+  }
+  SUBCASE("where it is given up and comes back") {
+    world.coordinator.peer_lost(3, "silent", false);
+    world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
+    CHECK(world.take<LeaseGranted>(3).empty());
+    world.prepared(3, json);
+    CHECK(world.take<LeaseGranted>(3).size() > 0);
+  }
+}
+
+TEST_CASE("a loader that comes back and does not answer keeps no opening waiting") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.peer_lost(3, "silent", false);
+  world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
+  for (const PeerId receiver : {0, 1}) {
+    REQUIRE(world.take<SplitOpened>(receiver).size() == 1);
+    world.coordinator.handle(receiver, OpenSplit{json, receiver, 2, 0, 1, 5});
+  }
+  world.pass(9 * kSecond);
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.pass(2 * kSecond);
+  for (const PeerId receiver : {0, 1}) CHECK(world.take<SplitOpened>(receiver).size() == 1);
+}
+
+TEST_CASE("an iteration that begins while all loaders list the files again, after they came back, waits for them") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  for (const PeerId loader : {2, 3}) {
+    world.coordinator.peer_lost(loader, "silent", false);
+    world.coordinator.handle(loader, LoaderHello{8, 2, 1, 1});
+  }
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{7, 0});
+  world.pass(8 * kSecond);
+  CHECK(world.take<LeaseStreamFailed>(0).empty());
+  CHECK(world.take<LeaseGranted>(2).empty());
+  world.prepared(2, json);
+  CHECK(world.take<LeaseGranted>(2).size() == 2);
+}
+
+TEST_CASE("where listing takes minutes everywhere, the first loader to end it does not leave the others behind") {
+  World world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  world.pass(100 * kSecond);
+  CHECK(world.notices.size() == 1);
+  world.prepared(2, json);
+  world.pass(9 * kSecond);
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.prepared(3, json, 9, "bb");
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+}
+
+TEST_CASE("a look whether files have changed that hangs at a loader: the older list, until it has answered") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  world.open_at_both(json);
+  for (const PeerId receiver : {0, 1}) REQUIRE(world.take<SplitOpened>(receiver).size() == 1);
+  for (const PeerId loader : {2, 3}) (void)world.take<PrepareSplit>(loader);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  SplitPrepared answer;
+  answer.fingerprint = world.take<PrepareSplit>(2).at(0).fingerprint;
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  answer.good = true;
+  const auto other_files = [&] {
+    answer.same = false;
+    answer.dataset_size = 11;
+    answer.dataset_fingerprint = "bb";
+  };
+  SUBCASE("the others see the same files") {
+    answer.same = true;
+    world.coordinator.handle(2, answer);
+    world.pass(9 * kSecond);
+    CHECK(world.take<SplitOpened>(0).empty());
+    world.pass(2 * kSecond);
+    CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fingerprint);
+    world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1, 5});
+    CHECK(world.take<SplitOpened>(1).at(0).fingerprint == fingerprint);
+    world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 2, 6});
+    CHECK(world.take<SplitOpened>(1).at(0).fingerprint == fingerprint);
+    CHECK(world.take<PrepareSplit>(2).empty());
+    SUBCASE("and so does the late one") {
+      world.coordinator.handle(3, answer);
+      CHECK(world.take<PrepareSplit>(2).empty());
+      world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 3, 7});  // looked at again
+      CHECK(world.take<PrepareSplit>(2).size() == 1);
+      CHECK(world.take<PrepareSplit>(3).size() == 1);
+    }
+    SUBCASE("and the late one others, of which nobody has a list open") {
+      other_files();
+      world.coordinator.handle(3, answer);
+      CHECK(world.take<PrepareSplit>(2).at(0).fingerprint == answer.fingerprint);
+      world.coordinator.handle(2, answer);
+      for (const PeerId loader : {2, 3}) CHECK(world.take<SplitClosed>(loader).at(0).fingerprint == answer.fingerprint);
+    }
+  }
+  SUBCASE("another one sees other files, and the late one looked before they changed: it is asked again") {
+    other_files();
+    world.coordinator.handle(2, answer);
+    world.pass(11 * kSecond);
+    CHECK(world.take<SplitOpened>(0).at(0).fingerprint == answer.fingerprint);
+    answer.same = true;
+    world.coordinator.handle(3, answer);
+    CHECK(world.take<PrepareSplit>(3).at(0).like == 0);
+    other_files();
+    world.coordinator.handle(3, answer);
+    OpenLeaseStream stream{7, answer.fingerprint, 0, 0, 0};
+    world.coordinator.handle(0, stream);
+    for (int64_t step = 0; step < 2; ++step) world.coordinator.handle(0, BatchBufferFree{7, step});
+    CHECK(world.take<LeaseGranted>(3).size() > 0);
+  }
+}
+
+TEST_CASE("a loader that may be the only one with some samples is waited for, and named") {
+  World world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 2, json, {0, 5});
+  world.pass(30 * kSecond);
+  CHECK(world.take<SplitOpened>(0).empty());
+  CHECK(world.take<SplitRefused>(0).empty());
+  REQUIRE(world.notices.size() == 1);
+  CHECK(world.notices[0].find("no list yet from rank 3 (loader)") != std::string::npos);
+  holds(world, 3, json, {5, 10});
+  CHECK(world.take<SplitOpened>(0).size() == 1);
 }
 
 TEST_CASE("a placement of many ranges is made by a thread, and the split opens then") {

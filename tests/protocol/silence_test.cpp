@@ -51,5 +51,32 @@ TEST_CASE("time in which nobody listened is nobody's silence") {
   CHECK(named);
 }
 
+TEST_CASE("a loop whose turns always take long misses who is silent, and nobody else") {
+  SilenceWatch silence(kSecond);
+  silence.watch(1, 0);
+  silence.watch(2, 0);
+  std::multiset<PeerId> silent;
+  Nanoseconds at = 0;
+  for (Nanoseconds now = 0; now < 12 * kSecond; now += 1100 * kMillisecond) {
+    silence.received(1, now);
+    if (const auto peer = silence.tick(now)) {
+      silent.insert(*peer);
+      at = now;
+    }
+  }
+  CHECK(silent == std::multiset<PeerId>{2});
+  CHECK(at == 2200 * kMillisecond);
+}
+
+TEST_CASE("a loop that is stopped again and again credits each stop to those who spoke between them") {
+  SilenceWatch silence(kSecond);
+  silence.watch(1, 0);
+  for (Nanoseconds now = 0; now < 600 * kSecond; now += 60 * kSecond) {
+    CHECK_FALSE(silence.tick(now));  // what waits is not read yet
+    silence.received(1, now);
+    CHECK_FALSE(silence.tick(now + 100 * kMillisecond));
+  }
+}
+
 }  // namespace
 }  // namespace penstock

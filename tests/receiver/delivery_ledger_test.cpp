@@ -38,6 +38,28 @@ TEST_CASE("an unusable sample is counted once, however often and in whatever ord
   CHECK(split["images"] == 7);
 }
 
+TEST_CASE("unusable samples of older epochs take no memory, and are counted once all the same") {
+  DeliveryLedger ledger;
+  const auto deliver = [&](int64_t epoch, int64_t first, int64_t end) {
+    for (int64_t position = first; position < end; ++position) {
+      ledger.delivered("train", of_epoch(epoch), {}, {unusable(position)});
+    }
+  };
+  for (int64_t epoch = 0; epoch < 50; ++epoch) deliver(epoch, 0, 100);
+  deliver(49, 0, 100);
+  deliver(48, 50, 100);
+  CHECK(ledger.kept_positions() == 200);
+  CHECK(ledger.to_json({})["train"]["bad_sample_count"] == 5000);
+  // An epoch that broke off, and was left for others, is gone over again, to its end this time.
+  deliver(7, 0, 120);
+  CHECK(ledger.to_json({})["train"]["bad_sample_count"] == 5020);
+  deliver(8, 0, 100);
+  deliver(9, 0, 100);
+  deliver(7, 0, 120);
+  CHECK(ledger.to_json({})["train"]["bad_sample_count"] == 5020);
+  CHECK(ledger.kept_positions() <= 200);
+}
+
 TEST_CASE("a million unusable samples are a list of a thousand and a count, in a report of some hundred kilobytes") {
   DeliveryLedger ledger;
   constexpr int64_t count = 1'000'000;

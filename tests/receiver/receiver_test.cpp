@@ -737,6 +737,35 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
         std::string::npos);
 }
 
+TEST_CASE("a damaged message that comes while a failure is being told does not take the place of its cause") {
+  auto wire = std::make_shared<FakeWire>();
+  ReceiverOptions options;
+  options.whole_job = true;
+  options.self = 2;
+  options.replica = 1;
+  options.num_replicas = 2;
+  Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
+  std::string problem;
+  std::thread thread([&] {
+    try {
+      receiver.run();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  });
+  wire->deliver(MessageArrived{0, encode(LoaderHello{})});  // which is not for it, and ends the job
+  const auto told = wire->expect<ReceiverDone>(0);
+  CHECK_FALSE(told.good);
+  CHECK(told.problem.find("a message that is not for this receiver") != std::string::npos);
+  wire->deliver(MessageArrived{0, Message(7)});
+  Goodbye goodbye;
+  goodbye.reason = told.problem;
+  wire->deliver(MessageArrived{0, encode(goodbye)});
+  thread.join();
+  CHECK(problem.empty());
+  CHECK(receiver.goodbye().reason == told.problem);
+}
+
 TEST_CASE("a program without the job's token is refused; with it, it is welcome") {
   auto wire = std::make_shared<FakeWire>();
   ReceiverOptions options;
