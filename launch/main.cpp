@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -256,6 +257,8 @@ int main(int argc, char** argv) {
   try {
     penstock::fill_streams();
     penstock::block_signal_of_writes(SIGXFSZ);
+    // Where our parent ignores it, that is passed on, and the kernel would not tell us how our children end.
+    std::signal(SIGCHLD, SIG_DFL);
     const int code = penstock::run(argc, argv, end);
     end.ended(code, "");
     return code;

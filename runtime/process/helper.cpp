@@ -14,11 +14,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/switches.h"
+#include "runtime/base/thread_annotations.h"
 #include "runtime/base/wire.h"
 #include "runtime/process/helper_loop.h"
 #include "runtime/process/helper_protocol.h"
@@ -28,6 +30,35 @@
 #include "runtime/process/tree.h"
 
 namespace penstock {
+namespace {
+
+// A process without MPI has a helper for each of its trainers: when one is killed, the others and their programs go on.
+class LivingHelpers {
+ public:
+  void add(pid_t pid) PENSTOCK_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    pids_.insert(pid);
+  }
+  void remove(pid_t pid) PENSTOCK_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    pids_.erase(pid);
+  }
+  std::set<pid_t> all() PENSTOCK_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return pids_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<pid_t> pids_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+LivingHelpers& living_helpers() {
+  static LivingHelpers helpers;
+  return helpers;
+}
+
+}  // namespace
 
 Helper Helper::fork_now() {
   const bool launched = detect_launcher(current_environment()).kind != LauncherKind::none;
@@ -58,6 +89,7 @@ Helper Helper::fork_now(const Options& options) {
   const timeval limit{10, 0};
   setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   Helper helper(ends[0], pid);
+  living_helpers().add(pid);
   // Only once it is in its own session is it safe from signals meant for the rank.
   pollfd ready{ends[0], POLLIN, 0};
   uint8_t first = 0;
@@ -86,7 +118,9 @@ Helper::~Helper() {
 
 void Helper::hang_up() noexcept {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
-  if (pid_ > 0) waitpid(pid_, nullptr, WNOHANG);
+  if (pid_ <= 0) return;
+  living_helpers().remove(pid_);
+  waitpid(pid_, nullptr, WNOHANG);
 }
 
 bool Helper::send_packet(const std::vector<std::byte>& packet) {
@@ -130,9 +164,12 @@ std::optional<HelperReport> Helper::next_report() {
   if (fd_ < 0) return std::nullopt;
   std::array<std::byte, 8192> buffer;
   ssize_t got = 0;
+  // A helper that ends with a word of ours unread (a second stop) resets the connection. That is told once, and before its
+  // own last words, which can be read behind it.
+  bool reset = false;
   do {
     got = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
+  } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !std::exchange(reset, true))));
   if (got < 0 && errno == EAGAIN) return std::nullopt;
   HelperReport report;
   if (got <= 0) {
@@ -140,7 +177,8 @@ std::optional<HelperReport> Helper::next_report() {
     report.clean = false;
     const pid_t lost = std::exchange(pid_, -1);
     close(std::exchange(fd_, -1));
-    end_descendants(kKillLimit_s);
+    living_helpers().remove(lost);
+    end_descendants(kKillLimit_s, {}, living_helpers().all());
     report.text = "the helper process " + std::to_string(lost) + " was killed";
     return report;
   }
@@ -163,6 +201,7 @@ std::optional<HelperReport> Helper::next_report() {
       report.clean = in.left() > 0 && in.u8() != 0;
       close(std::exchange(fd_, -1));
       // It said its last word and is on its way out.
+      living_helpers().remove(pid_);
       waitpid(std::exchange(pid_, -1), nullptr, 0);
       break;
     }

@@ -24,7 +24,7 @@
 //   ended by itself is reported at once; what it left running (an uploader, say) lives until that end.
 // If the helper itself is killed, the program dies with it (PR_SET_PDEATHSIG), and the rank, made a subreaper too,
 //   inherits and ends the rest when it reads the hang-up: for that reason the process that calls fork_now() should have
-//   no other children.
+//   no children but helpers, which are spared.
 // Signals: SIGTERM, SIGINT, SIGHUP and SIGQUIT go to the whole tree (a shell in front would die and leave the program
 //   unaware); the others to the program alone (workers without a handler for SIGUSR1 would die of it).
 // The program gets: signal actions as the rank found them, nothing blocked, our stdout and stderr, /dev/null as stdin

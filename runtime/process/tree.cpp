@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace penstock {
@@ -65,12 +66,13 @@ std::pair<char, pid_t> state_and_parent(pid_t pid) {
 
 // One pass over every process. Exact where /proc/PID/task/TID/children is not: that file may leave out children when
 // others exit at the same time, and a kernel may be built without it.
-std::vector<pid_t> walk(pid_t root, bool with_zombies) {
+std::vector<pid_t> walk(pid_t root, bool with_zombies, const std::set<pid_t>& spared = {}) {
   std::multimap<pid_t, pid_t> children;
   for (const pid_t pid : numbers_in("/proc")) {
     const auto [state, parent] = state_and_parent(pid);
     if (state == 'X' || parent == 0) continue;
     if (state == 'Z' && !with_zombies) continue;
+    if (spared.count(pid) != 0) continue;
     children.emplace(parent, pid);
   }
   std::vector<pid_t> found{root};
@@ -94,16 +96,16 @@ int signal_descendants(pid_t root, int signal) {
   return taken;
 }
 
-bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped) {
+bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped, const std::set<pid_t>& spared) {
   using Steady = std::chrono::steady_clock;
   const auto limit = Steady::now() + std::chrono::duration<double>(limit_s);
   for (;;) {
-    signal_descendants(getpid(), SIGKILL);
+    for (const pid_t pid : walk(getpid(), false, spared)) kill(pid, SIGKILL);
     int status = 0;
     for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (reaped) reaped(pid, status);
     }
-    if (walk(getpid(), true).empty()) return true;
+    if (walk(getpid(), true, spared).empty()) return true;
     if (Steady::now() >= limit) return false;
     const timespec pause{0, 2'000'000};
     nanosleep(&pause, nullptr);

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ int signal_descendants(pid_t root, int signal);
 
 // SIGKILL to every descendant of this process, reaping them, again and again until none is left or `limit_s` is over
 // (a process stuck in the kernel cannot be killed by anyone). True when none is left, not even a zombie. `reaped` is
-// called for each child of ours that ended, with its status.
-bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped = {});
+// called for each child of ours that ended, with its status. Those in `spared`, and what is below them, go on.
+bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped = {},
+                     const std::set<pid_t>& spared = {});
 
 // Whether a process that we may look at, zombies aside, has `text` on its command line or in its environment.
 bool any_process_with(const std::string& text);

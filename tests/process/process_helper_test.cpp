@@ -349,6 +349,37 @@ TEST_CASE("a program gets its grace when the rank is killed right after SIGTERM,
   CHECK(nothing_left());
 }
 
+TEST_CASE("a helper killed with SIGKILL costs the programs of other helpers nothing") {
+  const Scratch scratch;
+  Helper killed = Helper::fork_now(Helper::Options{});
+  Helper other = Helper::fork_now(Helper::Options{});
+  killed.start(shell("(setsid sleep 100 &) ; while :; do sleep 0.01; done", scratch));
+  other.start(
+      shell("trap 'echo saved > $OUT/saved; exit 0' TERM; echo up > $OUT/up; while :; do sleep 0.01; done", scratch));
+  const pid_t program = expect(killed, Kind::started).pid;
+  expect(other, Kind::started);
+  REQUIRE(soon([&] { return scratch.read("up") == "up\n"; }));
+  kill(killed.pid(), SIGKILL);
+  CHECK_FALSE(expect(killed, Kind::ended).clean);
+  CHECK(gone(program));
+  other.stop(5);
+  CHECK(describe_status(expect(other, Kind::exited).status) == "exited with status 0");
+  CHECK(scratch.read("saved") == "saved\n");
+  CHECK(expect(other, Kind::ended).clean);
+  CHECK(nothing_left());
+}
+
+TEST_CASE("a helper that ends with words unread was not killed") {
+  for (int i = 0; i < 20; ++i) {
+    Helper helper = Helper::fork_now(Helper::Options{});
+    for (int stop = 0; stop < 3; ++stop) helper.stop(1);
+    const HelperReport ended = expect(helper, Kind::ended);
+    CHECK(ended.text == "");
+    CHECK(ended.clean);
+  }
+  CHECK(nothing_left());
+}
+
 TEST_CASE("a helper killed with SIGKILL is reported, and its tree ended by the rank") {
   Scratch scratch;
   Helper helper = Helper::fork_now();
