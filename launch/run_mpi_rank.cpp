@@ -110,8 +110,8 @@ class RankOfJob {
       processes.push_back({other["pid"], other["cores"]});
       master_port_ = std::max(master_port_, other["port"].get<int>());
     }
-    if (self_ != 0) return;
-    if (!request_.quiet) std::fputs(placement_table(members_, processes).c_str(), stderr);
+    if (self_ != 0 || request_.quiet) return;
+    std::fputs(placement_table(members_, processes).c_str(), stderr);
     if (job_.balancer.on_loader_loss == LoaderLossPolicy::go_on && !mpirun_survives_ranks(current_environment())) {
       print_notice(
           "this mpirun ends the job where one loader dies\n  help: `penstock launch --run` starts one that goes on; by "

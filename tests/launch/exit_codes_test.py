@@ -35,6 +35,14 @@ def test_0_and_one_object_on_stdout():
         assert program.code == 0 and json.loads(program.stdout)["splits"] == {}, program.log
 
 
+def test_0_where_our_parent_ignores_sigchld():
+    # What is ignored stays so in what is started, and the kernel then keeps to itself how children end.
+    for words in ([], ["launch", "--run", "-n", "3"])[:len(WAYS)]:
+        with no_leftovers() as env:
+            result = run(["env", "--ignore-signal=CHLD", PENSTOCK, *(words or ["run"]), job, "--quiet", "--", "true"], 30, env=env)
+        assert result.code == 0, (words, result.log)
+
+
 def where(trainer, ranks):
     return f"trainer {trainer} (rank {trainer}, host {socket.gethostname()})" if ranks else f"trainer {trainer}"
 
