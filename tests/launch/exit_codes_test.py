@@ -40,7 +40,7 @@ def test_0_where_our_parent_ignores_sigchld():
     for words in ([], ["launch", "--run", "-n", "3"])[:len(WAYS)]:
         with no_leftovers() as env:
             result = run(["env", "--ignore-signal=CHLD", PENSTOCK, *(words or ["run"]), job, "--quiet", "--", "true"], 30, env=env)
-        assert result.code == 0, (words, result.log)
+        assert result.returncode == 0, (words, result.stderr)
 
 
 def where(trainer, ranks):
