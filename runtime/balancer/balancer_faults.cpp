@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kMostDoublings = 5;  // of a chunk's lease timeout: 32 times
 constexpr int64_t kShortestLateness = 250'000'000;
-constexpr int64_t kLateness = 3;  // times what 99 of 100 leases take
+constexpr int64_t kShortestTransit = 1'000'000'000;  // a link may have many chunks before this one
+constexpr int64_t kLateness = 3;                     // times what 99 of 100 leases, or chunks on their way, take
 // One hedge in so many grants.
 constexpr uint64_t kHedgeEvery = 50;
 constexpr uint64_t kHedgeEveryUnderFaults = 20;
@@ -194,8 +195,10 @@ bool Balancer::Impl::expire_leases() {
     LeaseStreamState& stream = *streams_.find(lease.lease_stream);
     ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
     stop_timer(lease, chunk);
+    // Until something arrives: what is cut off is the way between the two.
+    if (chunk.state == State::sent) apart_.insert({stream.opened.receiver, chunk.leased_to});
     if (now_ - since_ns(chunk) < doubled(options_.lease_timeout_ns, chunk)) {
-      if (!chunk.late) times_.observe(now_ - chunk.granted_ns);  // it takes that long at least
+      if (!chunk.late) (chunk.state == State::sent ? transits_ : times_).observe(now_ - since_ns(chunk));  // at least
       if (!may_hedge(stream, chunk)) {
         chunk.late = true;  // it is looked at again, because with every grant the budget grows
         const int64_t again = now_ - since_ns(chunk) + lateness(chunk);
@@ -204,8 +207,6 @@ bool Balancer::Impl::expire_leases() {
       }
       ++hedges_;
       ++figures_[chunk.leased_to].hedged;
-    } else if (chunk.state == State::sent) {
-      apart_.insert({stream.opened.receiver, chunk.leased_to});
     }
     ++chunk.expiries;
     streams_.enqueue(stream, lease.step, lease.chunk, chunk);  // it keeps its lease until another loader takes it
@@ -230,11 +231,13 @@ int64_t Balancer::Impl::doubled(int64_t wait_limit, const ChunkState& chunk) {
   return wait_limit;
 }
 
-// From the grant until its chunk is late, by what leases usually take.
+// Since its state is as it is, until the chunk is late: by what leases, or chunks on their way, usually take.
 int64_t Balancer::Impl::lateness(const ChunkState& chunk) const {
-  const int64_t p99_ns = times_.p99_ns();
+  const bool sent = chunk.state == State::sent;
+  const int64_t p99_ns = (sent ? transits_ : times_).p99_ns();
+  const int64_t shortest = sent ? kShortestTransit : kShortestLateness;
   const int64_t most = doubled(options_.lease_timeout_ns, chunk);
-  return p99_ns == 0 ? most : std::min(most, doubled(std::max(kShortestLateness, kLateness * p99_ns), chunk));
+  return p99_ns == 0 ? most : std::min(most, doubled(std::max(shortest, kLateness * p99_ns), chunk));
 }
 
 void Balancer::Impl::observe_time(int64_t took_ns) {

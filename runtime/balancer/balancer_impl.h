@@ -162,6 +162,7 @@ class Balancer::Impl {
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing
   bool any_loader_ever_ = false;
   LeaseTimes times_;
+  LeaseTimes transits_;       // of chunks that are made, until they are accepted
   bool times_known_ = false;  // enough of them to say when a lease is late
   uint64_t hedges_ = 0;
   struct FirstMade {

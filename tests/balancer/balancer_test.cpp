@@ -416,6 +416,30 @@ TEST_CASE("where leases have become slow nothing is hedged") {
   }
 }
 
+TEST_CASE("a made chunk that is on its way three times as long as 99 of 100 are, and 1 s, is made again elsewhere") {
+  Practised bench(short_times());
+  const Grant lost = bench.next(1).at(0);
+  const int64_t made_ms = bench.now_ms + 10;
+  bench.at(made_ms, ChunkProduced{lost.loader, lost.lease, 10 * kMs, 1, 1});
+  const auto tick_at = [&](int64_t ms) {
+    for (int64_t at = ms - 200; at <= ms; at += 200) bench.alive(at, {1, 2});
+    bench.at(ms, Tick{});
+    return bench.grants.size();
+  };
+  for (int64_t ms = 200; ms < 1000; ms += 200) CHECK(tick_at(made_ms + ms) == 0);
+  REQUIRE(tick_at(made_ms + 1000) == 1);
+  CHECK(bench.grants[0].lease.step == lost.lease.step);
+  CHECK(bench.grants[0].loader != lost.loader);
+  CHECK(bench.balancer.figures()[lost.loader].hedged == 1);
+  // Nothing more for that receiver is asked of the loader, until something of it arrives.
+  bench.now_ms = made_ms + 1000;
+  for (const Grant& grant : bench.next(20)) CHECK(grant.loader != lost.loader);
+  bench.at(bench.now_ms, ChunkBufferFreed{lost.loader, 0});  // it has arrived
+  bool again = false;
+  for (const Grant& grant : bench.next(40)) again = again || grant.loader == lost.loader;
+  CHECK(again);
+}
+
 TEST_CASE("what a loader holds that stands still may go to others at once") {
   Bench bench(short_times());
   bench.at(0, LoaderJoined{1, 2, 8, 0});
