@@ -291,14 +291,14 @@ int run_launch_line(const LaunchLine& line) {
   const uint64_t oom_kills_before = count_oom_kills();
   EndRequest request;
   std::optional<Nanoseconds> repeat_at;
+  int repeated = kEndInOrder;
   const auto interrupt = [&](int number) {
     interrupted_by = number;
     const EndRequest::Answer answer = request.arrived(number, clock.now());
-    if (answer == EndRequest::Answer::in_order) {
-      kill(pid, kEndInOrder);
-      repeat_at = clock.now() + kRepeatAfter;
-    }
-    if (answer == EndRequest::Answer::at_once) kill(pid, kEndAtOnce);
+    if (answer == EndRequest::Answer::nothing) return;
+    repeated = answer == EndRequest::Answer::at_once ? kEndAtOnce : kEndInOrder;
+    kill(pid, repeated);
+    repeat_at = clock.now() + kRepeatAfter;
   };
   bool asked = false;  // to end; by a signal
   std::optional<Nanoseconds> in_order_at;
@@ -333,7 +333,7 @@ int run_launch_line(const LaunchLine& line) {
           wait_limit_s, signal_name(interrupted_by).c_str());
     }
     if (repeat_at && clock.now() > *repeat_at) {  // there may have been no ranks when it came first
-      kill(pid, kEndInOrder);
+      kill(pid, repeated);
       repeat_at = clock.now() + kRepeatAfter;
     }
     if (!killed && clock.now() > look_for_dead_at) {

@@ -54,7 +54,7 @@ class EndRequest {
   static constexpr Nanoseconds kSameRequest = 2 * kSecond;
   enum class Answer { nothing, in_order, at_once };
 
-  // For SIGINT, SIGTERM, SIGHUP, SIGQUIT, kEndInOrder (which launch may repeat) and kEndAtOnce.
+  // For SIGINT, SIGTERM, SIGHUP, SIGQUIT, kEndInOrder and kEndAtOnce (which launch repeats).
   Answer arrived(int signal, Nanoseconds now) noexcept;
 
  private:

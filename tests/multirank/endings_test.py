@@ -41,7 +41,7 @@ class Running:
     `heard` is, one whose stderr is a pipe that nobody reads."""
 
     def __init__(self, env, ranks=4, mode="endless", launch=True, overrides=(), program=None, started=True,
-                 job_file=job, heard=True):
+                 job_file=job, heard=True, mpirun="mpirun"):
         self.env = env
         self.folder = tempfile.mkdtemp(dir=work.name)
         self.out = open(os.path.join(self.folder, "stdout"), "w+")
@@ -54,7 +54,7 @@ class Running:
         program = program or [PATTERNS, mode, job_file, os.path.join(self.folder, "%r.json")]
         words = ["run", job_file, "--json", "--quiet", *overrides, "--", *program]
         if launch:
-            words = [PENSTOCK, "launch", "--run", "-n", str(ranks), *words[1:]]
+            words = [PENSTOCK, "launch", "--run", "--mpirun", mpirun, "-n", str(ranks), *words[1:]]
         elif ranks:
             words = [*mpirun_words(ranks), PENSTOCK, *[word for word in words if word != "--quiet"]]
         else:
@@ -620,6 +620,20 @@ ENDS = {
     "kill -9 of a training program": (kill_9(lambda running: running.program(0)), {1}),
 }
 ONLY_HERE = ("kill -9 of launch",)  # the others are tested above
+
+
+def test_an_end_at_once_that_is_asked_for_before_there_are_ranks():
+    # A slow start: mpirun would pass the signals to nobody, and so they come again.
+    slow = os.path.join(tempfile.mkdtemp(dir=work.name), "mpirun")
+    with open(slow, "w") as file:
+        file.write('#!/bin/sh\ntrap : ALRM XCPU\n[ "$1" = --version ] || sleep 4\nexec mpirun "$@"\n')
+    os.chmod(slow, 0o755)
+    with leaving_nothing() as env:
+        running = Running(env, program=STUBBORN, started=False, overrides=["trainer.grace_s=60"], mpirun=slow)
+        time.sleep(0.5)
+        begun = ctrl_c(2.5)(running)
+        assert running.end(25) in (130, -2), running.log()
+        print(f"  over {time.monotonic() - begun:.1f} s after the first Ctrl-C", flush=True)
 
 
 def seconds_until_nothing_is_left(running, begun, limit_s):
