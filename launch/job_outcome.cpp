@@ -201,10 +201,11 @@ std::vector<int> JobOutcome::killed() const {
 
 std::vector<int> JobOutcome::failed_alone() const {
   std::vector<int> list;
+  if (code() != 0) return list;
   const auto lost = static_cast<int>(ErrorKind::peer_lost);
   for (const int rank : left_) {
     const int said = ranks_.at(rank).exit_code.value_or(0);
-    if (code() == 0 && said != 0 && said != lost) list.push_back(rank);
+    if (said != 0 && said != lost) list.push_back(rank);
   }
   return list;
 }

@@ -1,4 +1,5 @@
-// How long leases take from the grant until their chunk is made: which of them are late.
+// How long leases take from the grant until their chunk is made, and made chunks until they are accepted: which of them
+//   are late. Each has a LeaseTimes of its own.
 //
 //   LeaseTimes times;
 //   times.observe(made_ns - granted_ns);
@@ -7,7 +8,7 @@
 // Purpose: a loader that stands still is noticed by its leases long before its heartbeats are missed. Leases wait behind
 //   others at their loader, so this is not what a chunk costs (cost_model.h).
 // How: a histogram with four buckets an octave, so a quantile is at most a quarter too large; all counts are halved at
-//   4,096, so that some thousand leases are remembered. Integers only.
+//   4,096, so that some thousand times are remembered. Integers only.
 // Thread-safety: plain values; one owner.
 #pragma once
 

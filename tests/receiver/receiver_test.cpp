@@ -706,13 +706,19 @@ TEST_CASE("another trainer's rank that falls silent ends the job by name, and ev
   CHECK(said.reason.find("lost a trainer (rank 2, host b): nothing was heard of it for 0.5 s") != std::string::npos);
 }
 
-TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does not wait for a silent one for ever") {
-  auto wire = std::make_shared<FakeWire>();
+// The second of two trainers' ranks; rank 0 coordinates.
+ReceiverOptions of_rank_2() {
   ReceiverOptions options;
   options.whole_job = true;
   options.self = 2;
   options.replica = 1;
   options.num_replicas = 2;
+  return options;
+}
+
+TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does not wait for a silent one for ever") {
+  auto wire = std::make_shared<FakeWire>();
+  ReceiverOptions options = of_rank_2();
   options.heartbeat_ns = 10 * kMillisecond;
   options.silence_ns = 200 * kMillisecond;
   Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
@@ -739,11 +745,7 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
 
 TEST_CASE("a damaged message that comes while a failure is being told does not take the place of its cause") {
   auto wire = std::make_shared<FakeWire>();
-  ReceiverOptions options;
-  options.whole_job = true;
-  options.self = 2;
-  options.replica = 1;
-  options.num_replicas = 2;
+  ReceiverOptions options = of_rank_2();
   Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
   std::string problem;
   std::thread thread([&] {
