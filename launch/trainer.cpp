@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -22,6 +23,8 @@
 #include "runtime/client/data_loader.h"
 #include "runtime/embedded/embedded.h"
 #include "runtime/process/launcher.h"
+#include "runtime/process/tree.h"
+#include "runtime/ranks/rank_endpoint.h"
 #include "runtime/report/report.h"
 #include "transport/unix_socket.h"
 
@@ -65,10 +68,8 @@ std::string overrides_for_programs(const RunRequest& request) {
   return json_text(nlohmann::json(all));
 }
 
-std::string signal_text(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
-}
+constexpr Nanoseconds kAskHelperEvery = kSecond;
+constexpr int64_t kFewestUnanswered = 5;
 
 constexpr const char* kHavingBeenTold = ", having been told: ";
 
@@ -80,7 +81,12 @@ int failure_code(int exit_code) {
 
 Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOptions& options,
                  std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
-    : request_(request), job_(job), receiver_(options, std::move(endpoint)), helper_(helper), where_(std::move(where)) {
+    : request_(request),
+      job_(job),
+      receiver_(options, std::move(endpoint)),
+      helper_(helper),
+      where_(std::move(where)),
+      most_unanswered_(static_cast<int>(std::max(silence_limit_ns(job) / kAskHelperEvery, kFewestUnanswered))) {
   receiver_.watch(helper_.poll_fd(), [this] { read_helper(); });
   receiver_.on_notice(
       [this](const std::string& text) { std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str()); });
@@ -112,6 +118,7 @@ void Trainer::start(const std::string& socket_name, const std::string& token, Tr
   program.grace_s = job_.trainer.grace_s;
   program.relay_output = relay_output;
   helper_.start(program);
+  receiver_.every(kAskHelperEvery, [this](const ReceiverFigures&) { ask_helper(); });
 }
 
 void Trainer::serve(const std::string& name, int local_trainer) {
@@ -175,14 +182,39 @@ void Trainer::stop_program() {
 void Trainer::clean_up() {
   stop_program();
   while (const auto report = helper_.wait_report(job_.trainer.grace_s + 5)) {
-    if (report->kind == HelperReport::Kind::ended) break;
+    if (report->kind == HelperReport::Kind::ended) return;
   }
+  helper_.kill();
+  while (helper_.wait_report(1)) {
+  }
+}
+
+void Trainer::ask_helper() {
+  // Questions are counted, not seconds: a rank that was stopped itself asks once when it goes on.
+  if (helper_.ask()) {
+    unanswered_ = 0;
+    helper_resumed_ = false;
+    return;
+  }
+  if (++unanswered_ < most_unanswered_) return;
+  unanswered_ = 0;
+  const std::string who = "the helper of its program (process " + std::to_string(helper_.pid()) + ")";
+  if (helper_resumed_) {
+    receiver_.finish_program(false, where_ + ": " + who + " does not answer, and did not after SIGCONT either",
+                             static_cast<int>(ErrorKind::peer_lost));
+    return;
+  }
+  std::fprintf(stderr, "penstock: %s: %s does not answer; in case that it is stopped, it is continued\n",
+               where_.c_str(), who.c_str());
+  helper_resumed_ = true;
+  helper_.resume();
 }
 
 void Trainer::read_helper() {
   if (end_without_parent()) return;  // the helper saw it first, and ended the program
   while (const auto report = helper_.next_report()) {
     switch (report->kind) {
+      case HelperReport::Kind::here:
       case HelperReport::Kind::started: break;
       case HelperReport::Kind::start_failed:
         receiver_.finish_program(false, where_ + ": " + report->text, static_cast<int>(ErrorKind::runtime));
@@ -200,7 +232,7 @@ void Trainer::program_exited(int status) {
     receiver_.finish_program(true, "", 0);
     return;
   }
-  std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_text(WTERMSIG(status))
+  std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_name(WTERMSIG(status))
                                         : "exited with status " + std::to_string(WEXITSTATUS(status));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) how += " (a shell's for: a command was not found)";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 126) how += " (a shell's for: a command cannot be executed)";

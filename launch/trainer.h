@@ -66,6 +66,9 @@ class Trainer {
 
  private:
   bool end_without_parent();  // false: it is there
+  // Without its helper's answer nobody would learn that the program ended: it is continued, in case that it is stopped, and
+  // the job ends if that does not help.
+  void ask_helper();
   void read_helper();
   void program_exited(int status);
 
@@ -75,7 +78,10 @@ class Trainer {
   Helper& helper_;
   std::string where_;
   EndRequest end_request_;
-  int parent_ = -1;  // readable when it is gone
+  const int most_unanswered_;
+  int unanswered_ = 0;           // questions to the helper, one after the other
+  bool helper_resumed_ = false;  // and has not answered since
+  int parent_ = -1;              // readable when it is gone
   std::string orphaned_;
   bool ended_well_ = false;
 };

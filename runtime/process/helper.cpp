@@ -95,19 +95,21 @@ Helper Helper::fork_now(const Options& options) {
   uint8_t first = 0;
   if (poll(&ready, 1, 10'000) != 1 || recv(ends[0], &first, 1, MSG_DONTWAIT) != 1 ||
       static_cast<HelperPacket>(first) != HelperPacket::ready) {
-    kill(pid, SIGKILL);
+    ::kill(pid, SIGKILL);
     throw Error(ErrorKind::runtime, "the helper process did not start");
   }
   return helper;
 }
 
-Helper::Helper(Helper&& other) noexcept : fd_(std::exchange(other.fd_, -1)), pid_(std::exchange(other.pid_, -1)) {}
+Helper::Helper(Helper&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), pid_(std::exchange(other.pid_, -1)), asked_(other.asked_) {}
 
 Helper& Helper::operator=(Helper&& other) noexcept {
   if (this != &other) {
     hang_up();
     fd_ = std::exchange(other.fd_, -1);
     pid_ = std::exchange(other.pid_, -1);
+    asked_ = other.asked_;
   }
   return *this;
 }
@@ -119,6 +121,7 @@ Helper::~Helper() {
 void Helper::hang_up() noexcept {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
   if (pid_ <= 0) return;
+  resume();
   living_helpers().remove(pid_);
   waitpid(pid_, nullptr, WNOHANG);
 }
@@ -158,6 +161,25 @@ void Helper::stop(double grace_s) {
   out.u8(code(HelperPacket::stop));
   out.f64(std::isfinite(grace_s) ? grace_s : 0);
   send_packet(out.bytes());
+  resume();
+}
+
+bool Helper::ask() {
+  if (asked_) return false;
+  WireWriter out;
+  out.u8(code(HelperPacket::ask));
+  asked_ = send_packet(out.bytes());
+  return true;
+}
+
+void Helper::resume() noexcept {
+  if (pid_ > 0) ::kill(pid_, SIGCONT);
+}
+
+void Helper::kill() noexcept {
+  // The number is its own as long as its end of the socket is open.
+  pollfd socket{fd_, 0, 0};
+  if (fd_ >= 0 && pid_ > 0 && poll(&socket, 1, 0) == 0) ::kill(pid_, SIGKILL);
 }
 
 std::optional<HelperReport> Helper::next_report() {
@@ -184,6 +206,10 @@ std::optional<HelperReport> Helper::next_report() {
   }
   WireReader in(std::span<const std::byte>(buffer.data(), static_cast<size_t>(got)), "helper report");
   switch (static_cast<HelperPacket>(in.u8())) {
+    case HelperPacket::here:
+      report.kind = HelperReport::Kind::here;
+      asked_ = false;
+      break;
     case HelperPacket::started:
       report.kind = HelperReport::Kind::started;
       report.pid = static_cast<pid_t>(in.i64());

@@ -25,6 +25,8 @@
 // If the helper itself is killed, the program dies with it (PR_SET_PDEATHSIG), and the rank, made a subreaper too,
 //   inherits and ends the rest when it reads the hang-up: for that reason the process that calls fork_now() should have
 //   no children but helpers, which are spared.
+// A helper that is stopped (SIGSTOP) is continued when its end comes. Before that it would not tell that the program ended:
+//   whoever waits for the program asks from time to time whether its helper is there.
 // Signals: SIGTERM, SIGINT, SIGHUP and SIGQUIT go to the whole tree (a shell in front would die and leave the program
 //   unaware); the others to the program alone (workers without a handler for SIGUSR1 would die of it).
 // The program gets: signal actions as the rank found them, nothing blocked, our stdout and stderr, /dev/null as stdin
@@ -50,6 +52,7 @@ struct HelperReport {
     started,       // pid
     start_failed,  // text says why; the helper takes another start()
     exited,        // pid, status (of waitpid)
+    here,          // the answer to ask()
     ended,         // the helper is gone, the last report; `clean` when it left nothing running
   };
   Kind kind = Kind::ended;
@@ -79,9 +82,13 @@ class Helper {
   Helper& operator=(const Helper&) = delete;
   ~Helper();  // hangs up: the helper ends the program as after stop(grace_s), on its own
 
-  void start(const ProgramSpec& spec);          // Error(usage) for an empty argv; one program at a time
-  void signal(int number);                      // to the running program, as above; without one: nothing
-  void stop(double grace_s);                    // may be repeated, with less grace; never with more
+  void start(const ProgramSpec& spec);  // Error(usage) for an empty argv; one program at a time
+  void signal(int number);              // to the running program, as above; without one: nothing
+  void stop(double grace_s);            // may be repeated, with less grace; never with more
+  // Whether it is there, to be answered by the report `here`. One question at a time; false: the last is not answered.
+  bool ask();
+  void resume() noexcept;                       // SIGCONT to the helper itself, in case that it is stopped
+  void kill() noexcept;                         // SIGKILL to the helper: next_report() then ends what it looked after
   int poll_fd() const noexcept { return fd_; }  // readable when next_report() has something; -1 after `ended`
   std::optional<HelperReport> next_report();    // never waits
   // Waits for the next report up to `limit_s`; nothing when none came.
@@ -96,6 +103,7 @@ class Helper {
 
   int fd_ = -1;
   pid_t pid_ = -1;
+  bool asked_ = false;
 };
 
 }  // namespace penstock

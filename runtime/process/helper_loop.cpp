@@ -176,6 +176,12 @@ class HelperLoop {
       }
       case HelperPacket::signal: pass_on(in.i32()); break;
       case HelperPacket::stop: begin_end(in.f64()); break;
+      case HelperPacket::ask: {
+        WireWriter here;
+        here.u8(code(HelperPacket::here));
+        send(here);
+        break;
+      }
       default: break;
     }
   }
@@ -268,6 +274,7 @@ void helper_main(int socket, const std::string& session_folder, pid_t launcher) 
   setsid();
   prctl(PR_SET_NAME, "penstock-helper");
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_PDEATHSIG, SIGCONT);  // stopped, it would not notice that its rank is gone
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);

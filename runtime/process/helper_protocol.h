@@ -4,7 +4,8 @@
 //   spec_part*, spec_end  a ProgramSpec, in parts    ready          it is in its own session, and listens
 //   signal   i32                                     started        i64 pid
 //   stop     f64 grace_s                             start_failed   text
-//   (hang-up: as stop, with the spec's grace)        exited         i64 pid, i32 status of waitpid
+//   ask      are you there?                          exited         i64 pid, i32 status of waitpid
+//   (hang-up: as stop, with the spec's grace)        here           the answer to ask
 //                                                    ended          u8 clean; the last one
 //
 //   for (const auto& packet : spec_packets(spec)) send(packet);
@@ -31,9 +32,11 @@ enum class HelperPacket : uint8_t {
   spec_end,
   signal,
   stop,
+  ask,
   started,
   start_failed,
   exited,
+  here,
   ended
 };
 constexpr uint8_t code(HelperPacket kind) {

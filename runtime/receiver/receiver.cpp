@@ -112,8 +112,12 @@ class Receiver::Impl final : private ReceiverMessenger {
 
   // What the Receiver's owner has set by watch(), every() and on_notice(), and how the job ended.
   std::map<int, std::function<void()>> watched_;
-  std::function<void(const ReceiverFigures&)> progress_;
-  Nanoseconds progress_every_ = 0;
+  struct Periodic {
+    Nanoseconds every_ns;
+    Nanoseconds last;
+    std::function<void(const ReceiverFigures&)> call;
+  };
+  std::vector<Periodic> periodic_;
   std::function<void(const std::string&)> on_notice_;
   ReceiverShutdown& end() { return end_; }
 
@@ -471,9 +475,10 @@ class Receiver::Impl final : private ReceiverMessenger {
         if (const auto lost = heartbeats_.tick(now)) peer_lost(*lost);
       }
     }
-    if (progress_ && now - last_progress_ >= progress_every_) {
-      if (last_progress_ != 0) progress_(statistics_.figures());
-      last_progress_ = now;
+    for (Periodic& periodic : periodic_) {
+      if (now - periodic.last < periodic.every_ns) continue;
+      if (periodic.last != 0) periodic.call(statistics_.figures());
+      periodic.last = now;
     }
   }
   void wait() {
@@ -510,7 +515,6 @@ class Receiver::Impl final : private ReceiverMessenger {
   Iterations iterations_;
   Nanoseconds begun_ = 0;
   Nanoseconds last_tick_ = 0;
-  Nanoseconds last_progress_ = 0;
 
   std::set<int> asked_to_end_;  // connections that ask for the end of serving
   bool coordinator_lost_ = false;
@@ -548,8 +552,7 @@ void Receiver::watch(int fd, std::function<void()> ready) {
   impl_->watched_[fd] = std::move(ready);
 }
 void Receiver::every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call) {
-  impl_->progress_every_ = every_ns;
-  impl_->progress_ = std::move(call);
+  impl_->periodic_.push_back({every_ns, 0, std::move(call)});
 }
 void Receiver::finish_program(bool good, const std::string& problem, int exit_code) {
   impl_->end().finish(good, problem, exit_code);

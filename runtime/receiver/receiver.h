@@ -65,7 +65,7 @@ class Receiver {
 
   // run() calls `ready` in its loop whenever `fd` is readable. Before run() only.
   void watch(int fd, std::function<void()> ready);
-  // Called about every `every_ns` from the loop, with a snapshot: for progress lines.
+  // Called about every `every_ns` from the loop, with a snapshot: for progress lines, and to look after the program.
   void every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call);
 
   // Called from the loop with what people should know: "the program holds all 5 batches ...". The client receives it

@@ -5,6 +5,7 @@ half a minute, and each end comes 20 times at random moments, of which a table i
 interruption comes once, in jobs whose pictures have a few pixels."""
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -15,9 +16,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
-from jobs import FULL, PENSTOCK, demo_photos, left_to_full, mpirun_words, run_job, run_tests, small_pictures, skip_without_mpirun, write_job
+from jobs import FULL, KILLED, PENSTOCK, demo_photos, left_to_full, mpirun_words, run_job, run_tests, small_pictures, skip_without_mpirun, write_job
 from leftovers import MARK, marked_processes, no_leftovers
 
 skip_without_mpirun()
@@ -169,7 +171,7 @@ def test_a_loader_that_is_killed_while_the_job_starts_is_named_alone():
             code = running.end(40)
             last = running.text("stderr").splitlines()[-1]
             assert code != 0, running.log()
-            assert last.endswith(f"killed, or cut off with its host: rank 3 (host {socket.gethostname()})"), running.log()
+            assert re.search(KILLED + rf"rank 3 \(host {socket.gethostname()}\)$", last), running.log()
 
 
 def test_a_signal_to_everybody_costs_no_checkpoint():
@@ -329,7 +331,7 @@ def test_kill_9_of_a_loader_costs_time_alone():
             report = SHORT.require_same(running)
             lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
             assert len(lost) == 1 and lost[0].startswith("rank 3 (loader): "), lost
-            assert "the job is complete; killed, or cut off with its host: rank 3" in running.text("stderr"), running.log()
+            assert re.search("the job is complete; " + KILLED + "rank 3 ", running.text("stderr")), running.log()
 
 
 def test_whoever_reads_what_a_job_says_may_leave():
@@ -419,7 +421,7 @@ def test_kill_9_of_a_trainers_rank():
             running = Running(env)
             os.kill(running.ranks()[trainer], signal.SIGKILL)
             assert running.end() == 5, running.log()
-            assert f"killed, or cut off with its host: rank {trainer} " in running.text("stderr"), running.log()
+            assert re.search(KILLED + f"rank {trainer} ", running.text("stderr")), running.log()
 
 
 def test_kill_9_of_a_trainers_rank_and_its_helper():
@@ -428,14 +430,50 @@ def test_kill_9_of_a_trainers_rank_and_its_helper():
     with leaving_nothing() as env:
         running = Running(env, program=["sh", "-c", 'sleep 1000 & exec "$@"', "sh", PATTERNS, "endless", job, out])
         rank = running.ranks()[1]
-        with open(f"/proc/{rank}/task/{rank}/children") as file:
-            helpers = list(map(int, file.read().split()))
-        assert helpers and len(running.pids("^sleep 1000")) == 2, running.log()
+        helper = helper_of(rank)
+        assert len(running.pids("^sleep 1000")) == 2, running.log()
         for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: a helper is quick to end with its rank
-            for pid in (rank, *helpers):
+            for pid in (helper, rank):  # the end of a rank would continue its helper
                 os.kill(pid, number)
         assert running.end() == 5, running.log()
-        assert "killed, or cut off with its host: rank 1 " in running.text("stderr"), running.log()
+        assert re.search(KILLED + "rank 1 ", running.text("stderr")), running.log()
+
+
+def helper_of(rank):
+    with open(f"/proc/{rank}/task/{rank}/children") as file:
+        helper, = map(int, file.read().split())
+    return helper
+
+
+def test_a_stopped_helper_is_continued():
+    # It would not say that its program has ended, and the job would wait for that for ever.
+    with leaving_nothing() as env:
+        running = SHORT.start(env)
+        os.kill(helper_of(running.ranks()[1]), signal.SIGSTOP)
+        assert running.end(30) == 0, running.log()
+        SHORT.require_same(running)
+        assert re.search(r"trainer 1 \(.*the helper of its program \(process \d+\) does not answer; .*continued", running.text("stderr")), running.log()
+
+
+@left_to_full("process_helper_test kills a helper that does not answer")
+def test_a_helper_that_cannot_be_continued_ends_the_job():
+    libc = ctypes.CDLL(None, use_errno=True)
+    seize, interrupt = 0x4206, 0x4207  # PTRACE_…: a process that is traced and stopped takes no SIGCONT
+    with leaving_nothing() as env:
+        running = Running(env, overrides=["balancer.lost_after_s=5", "trainer.grace_s=0.5"])
+        helper = helper_of(running.ranks()[1])
+        for request in (seize, interrupt):
+            assert libc.ptrace(request, helper, None, None) == 0, os.strerror(ctypes.get_errno())
+
+        def wait_for_its_end():  # who traces a process sees its end first
+            while os.WIFSTOPPED(os.waitpid(helper, 0)[1]):
+                pass
+
+        reaper = threading.Thread(target=wait_for_its_end)
+        reaper.start()
+        assert running.end(40) == 5, running.log()
+        reaper.join(10)
+        assert f"the helper of its program (process {helper}) does not answer, and did not after SIGCONT either" in running.text("stderr"), running.log()
 
 
 def test_kill_9_of_a_training_program():
@@ -545,7 +583,7 @@ def test_a_trainers_rank_that_stays_stopped_ends_the_job():
                 said = running.text("stderr")
                 assert re.search(rf"lost .*\(rank {rank}, .*nothing was heard of it for", said), running.log()
                 # Rank 0 has to be ended; another one may be ended by mpirun before.
-                assert re.search(rf"(silent until it was ended \(stopped, or cut off\)|killed, or cut off with its host): rank {rank} ", said), running.log()
+                assert re.search(rf"(silent until it was ended \(stopped, or cut off\): |{KILLED})rank {rank} ", said), running.log()
 
 
 def test_rank_0_that_stays_stopped_beside_a_loader_ends_the_job():

@@ -380,6 +380,68 @@ TEST_CASE("a helper that ends with words unread was not killed") {
   CHECK(nothing_left());
 }
 
+TEST_CASE("a helper answers, one answer a question, and not while it is stopped") {
+  const Scratch scratch;
+  Helper helper = Helper::fork_now(Helper::Options{});
+  helper.start(shell("sleep 60", scratch));
+  expect(helper, Kind::started);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(helper.ask());
+    CHECK_FALSE(helper.ask());
+    expect(helper, Kind::here);
+    CHECK_FALSE(helper.wait_report(0.05));
+  }
+  kill(helper.pid(), SIGSTOP);
+  // More than a socket takes, were each of them sent.
+  for (int i = 0; i < 10'000; ++i) CHECK(helper.ask() == (i == 0));
+  CHECK_FALSE(helper.wait_report(0.1));
+  helper.resume();
+  expect(helper, Kind::here);
+  helper.stop(5);
+  expect(helper, Kind::exited);
+  CHECK(expect(helper, Kind::ended).clean);
+}
+
+TEST_CASE("a stopped helper ends its program all the same: told to, hung up on, killed, or without its rank") {
+  constexpr const char* kSaves =
+      "trap 'echo saved > $OUT/saved; exit 0' TERM; echo up > $OUT/up; while :; do sleep 0.01; done";
+  for (const std::string how : {"stop", "hang up", "kill", "rank"}) {
+    CAPTURE(how);
+    const Scratch scratch;
+    if (how == "rank") {
+      prctl(PR_SET_CHILD_SUBREAPER, 1);
+      const pid_t rank = fork();
+      if (rank == 0) {
+        Helper helper = Helper::fork_now(Helper::Options{});
+        helper.start(shell(kSaves, scratch));
+        while (scratch.read("up").empty()) usleep(1000);
+        ::kill(helper.pid(), SIGSTOP);
+        std::ofstream(scratch.file("stopped")) << "x";
+        for (;;) pause();
+      }
+      REQUIRE(soon([&] { return !scratch.read("stopped").empty(); }));
+      kill(rank, SIGKILL);
+    } else {
+      Helper helper = Helper::fork_now(Helper::Options{});
+      helper.start(shell(kSaves, scratch));
+      expect(helper, Kind::started);
+      REQUIRE(soon([&] { return !scratch.read("up").empty(); }));
+      kill(helper.pid(), SIGSTOP);
+      if (how == "stop") {
+        helper.stop(5);
+        CHECK(describe_status(expect(helper, Kind::exited).status) == "exited with status 0");
+        CHECK(expect(helper, Kind::ended).clean);
+      } else if (how == "kill") {
+        helper.kill();
+        CHECK_FALSE(expect(helper, Kind::ended).clean);
+      }
+    }
+    // A program whose helper is killed dies with it.
+    if (how != "kill") CHECK(soon([&] { return scratch.read("saved") == "saved\n"; }));
+    CHECK(nothing_left());
+  }
+}
+
 TEST_CASE("a helper killed with SIGKILL is reported, and its tree ended by the rank") {
   Scratch scratch;
   Helper helper = Helper::fork_now();
