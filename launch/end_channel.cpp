@@ -20,6 +20,7 @@
 #include "runtime/base/json_text.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/switches.h"
+#include "runtime/process/tree.h"
 
 namespace penstock {
 namespace {
@@ -127,7 +128,8 @@ void EndListener::read(Nanoseconds now) {
   }
   connections_.remove_if([&](Connection& connection) {
     if (read_lines(connection, now)) return false;
-    if (connection.rank >= 0) job_.hung_up(connection.rank, now);
+    if (connection.rank >= 0)
+      job_.hung_up(connection.rank, now, connection.pid > 0 ? status_left_by(connection.pid) : std::nullopt);
     return true;
   });
   hang_up_on_strangers();
@@ -162,9 +164,13 @@ bool EndListener::read_line(Connection& connection, const std::string& line, Nan
   if (!message.is_object()) return false;
   if (connection.rank < 0) return handshake(connection, message, now);
   if (message.contains("running")) job_.running(connection.rank, now, message.value("loads", nlohmann::json()) == true);
+  const nlohmann::json why = message.value("why", nlohmann::json());
+  const std::string cause = why.is_string() ? why.get<std::string>() : "";
+  if (message.contains("will_end") && message["will_end"].is_number_integer()) {
+    job_.will_end(connection.rank, message["will_end"].get<int>(), cause, now);
+  }
   if (message.contains("end") && message["end"].is_number_integer()) {
-    const bool with_cause = message.contains("why") && message["why"].is_string();
-    job_.ended(connection.rank, message["end"].get<int>(), with_cause ? message["why"].get<std::string>() : "", now,
+    job_.ended(connection.rank, message["end"].get<int>(), cause, now,
                message.value("mpi_ended", nlohmann::json(true)) == true);
   }
   return true;
@@ -179,6 +185,8 @@ bool EndListener::handshake(Connection& connection, const nlohmann::json& messag
   if (rank < 0 || rank >= ranks_ || !known_.insert(static_cast<int>(rank)).second) return false;
   connection.rank = static_cast<int>(rank);
   job_.began(connection.rank, message["host"].get<std::string>(), now);
+  const nlohmann::json pid = message.value("pid", nlohmann::json());
+  if (pid.is_number_integer() && process_has(pid.get<pid_t>(), token_)) connection.pid = pid.get<pid_t>();
   return true;
 }
 
@@ -196,12 +204,16 @@ EndReporter EndReporter::from_environment() {
   if (failed != std::errc() || end != rank.data() + rank.size()) return reporter;
   const int port = std::atoi(address.c_str() + colon + 1);
   reporter.fd_ = connect_to_any(address.substr(0, colon), static_cast<uint16_t>(port));
-  reporter.send(json_text_replacing({{"token", token}, {"rank", number}, {"host", host_name()}}));
+  reporter.send(json_text_replacing({{"token", token}, {"rank", number}, {"host", host_name()}, {"pid", ::getpid()}}));
   return reporter;
 }
 
 void EndReporter::running(bool loads) {
   send(json_text_replacing({{"running", true}, {"loads", loads}}));
+}
+
+void EndReporter::will_end(int exit_code, const std::string& why) {
+  send(json_text_replacing({{"will_end", exit_code}, {"why", why.substr(0, kMostText / 16)}}));
 }
 
 void EndReporter::ended(int exit_code, const std::string& why, bool mpi_ended) {

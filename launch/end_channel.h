@@ -9,9 +9,10 @@
 //   end.ended(code, why);                                       // the last thing before it leaves
 //
 // Purpose: mpirun that goes on after a rank's death (--enable-recovery) exits 0 whatever happened.
-// On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true, "loads": true}, then
-//   {"end": code, "why": text, "mpi_ended": true}. A
-//   connection that closes without the last is a rank that was killed, or whose host is gone.
+// On the wire: lines of JSON. First {"token", "rank", "host", "pid"}, then {"running": true, "loads": true}, then
+//   {"end": code, "why": text, "mpi_ended": true}; before that {"will_end": code, "why": text} where the end takes a while. A
+//   connection that closes without the last is a rank that was killed, or whose host is gone. By which signal, this host's
+//   kernel tells of a rank that runs on it, if mpirun has not collected its status before.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
 //   has at most 64 KiB. A rank says its token once: who says to be one that has is hung up on, and so is the oldest that
 //   says nothing, where 64 more of them than the job has ranks are connected.
@@ -57,6 +58,7 @@ class EndListener {
     UniqueFd fd;
     std::string text;  // of a line that is not complete
     int rank = -1;     // -1: it has not said the token
+    pid_t pid = -1;    // on this host; -1: on another, or in a pid namespace of its own
   };
   bool read_lines(Connection& connection, Nanoseconds now);
   bool read_line(Connection& connection, const std::string& line, Nanoseconds now);
@@ -79,7 +81,9 @@ class EndReporter {
   static EndReporter from_environment();
 
   void running(bool loads);
-  // The first one counts. `mpi_ended`: by MPI_Finalize, where MPI was begun.
+  // It goes on for a while to end in order.
+  void will_end(int exit_code, const std::string& why);
+  // The first word counts. `mpi_ended`: by MPI_Finalize, where MPI was begun.
   void ended(int exit_code, const std::string& why, bool mpi_ended = true);
 
  private:

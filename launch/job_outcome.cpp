@@ -1,9 +1,12 @@
 #include "launch/job_outcome.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.h"
+#include "runtime/process/tree.h"
 
 namespace penstock {
 namespace {
@@ -48,20 +51,28 @@ void JobOutcome::running(int rank, Nanoseconds now, bool loads) {
   last_change_ = now;
 }
 
-void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended) {
+void JobOutcome::will_end(int rank, int exit_code, const std::string& why, Nanoseconds now) {
   const auto it = ranks_.find(rank);
-  if (it == ranks_.end() || it->second.exit_code || ended_from_outside_) return;
+  if (it == ranks_.end() || it->second.exit_code || it->second.gone || ended_from_outside_) return;
   it->second.exit_code = exit_code;
-  mpi_ended_ = mpi_ended_ && mpi_ended;
   it->second.why = why;
+  last_change_ = now;
+}
+
+void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended) {
+  will_end(rank, exit_code, why, now);
+  const auto it = ranks_.find(rank);
+  if (it == ranks_.end() || it->second.gone || ended_from_outside_) return;
+  mpi_ended_ = mpi_ended_ && mpi_ended;
   hung_up(rank, now);
 }
 
-void JobOutcome::hung_up(int rank, Nanoseconds now) {
+void JobOutcome::hung_up(int rank, Nanoseconds now, std::optional<int> status) {
   const auto it = ranks_.find(rank);
   if (it == ranks_.end() || it->second.gone) return;
   it->second.gone = true;
   it->second.left_at = now;
+  it->second.status = status;
   left_.push_back(rank);
   last_change_ = now;
   if (!first_left_) first_left_ = now;
@@ -110,7 +121,7 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
     // have been lost with rank 0's host, or stand as rank 0 does.
     const auto trainer = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& item) {
       const Rank& one = item.second;
-      return one.running && !one.loads && one.exit_code.value_or(0) != 0 &&
+      return one.gone && one.running && !one.loads && one.exit_code.value_or(0) != 0 &&
              passed(one.left_at, waking_s + 2 * spec_.lost_after_s, now);
     });
     if (trainer == ranks_.end()) return {};
@@ -248,9 +259,16 @@ std::string JobOutcome::summary() const {
     text += "; " + name(rank) + " ended with exit code " + std::to_string(*one.exit_code);
     if (!one.why.empty()) text += ": " + first_line(one.why);
   }
-  for (size_t i = 0; i < lost.size(); ++i) {
-    text += (i == 0 ? "; killed, or cut off with its host: " : ", ") + name(lost[i]);
+  std::map<std::string, std::string> how;
+  for (const int rank : lost) {
+    const std::optional<int> status = ranks_.at(rank).status;
+    std::string what = "killed, or cut off with its host";
+    if (status && WIFSIGNALED(*status)) what = "killed by " + signal_name(WTERMSIG(*status));
+    if (status && WIFEXITED(*status)) what = "left without a word, with status " + std::to_string(WEXITSTATUS(*status));
+    std::string& names = how[what];
+    names += (names.empty() ? "" : ", ") + name(rank);
   }
+  for (const auto& [what, names] : how) text += "; " + what + ": " + names;
   for (size_t i = 0; i < ended.size(); ++i) {
     text += (i == 0 ? "; silent until it was ended (stopped, or cut off): " : ", ") + name(ended[i]);
   }

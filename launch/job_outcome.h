@@ -52,9 +52,12 @@ class JobOutcome {
   void began(int rank, const std::string& host, Nanoseconds now);
   // It is connected to all others. A loader has no program that would need the grace.
   void running(int rank, Nanoseconds now, bool loads = false);
+  // It will, so: mpirun may kill it on the way.
+  void will_end(int rank, int exit_code, const std::string& why, Nanoseconds now);
   // `mpi_ended`: it called MPI_Finalize; mpirun waits in vain for one that has not.
   void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
-  void hung_up(int rank, Nanoseconds now);
+  // `status`: as of waitpid(), if it is known.
+  void hung_up(int rank, Nanoseconds now, std::optional<int> status = {});
   // It is known to be dead, and was not heard of.
   void died_unheard(int rank, const std::string& host, Nanoseconds now);
 
@@ -82,8 +85,9 @@ class JobOutcome {
     bool loads = false;
     bool gone = false;
     bool silent = false;           // ended from outside
-    std::optional<int> exit_code;  // its own word
+    std::optional<int> exit_code;  // its own word, before it is gone or with that
     Nanoseconds left_at = 0;       // when it was gone
+    std::optional<int> status;     // of its process, if it is known
     std::string why;
   };
   // The rank whose word counts; null: none gave one.

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/end_channel.h"
 #include "launch/profile_command.h"
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
@@ -96,7 +97,10 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
     // this rank in between.
     // What the program was told it has said itself; the last line of `penstock launch --run` repeats it.
     const std::string said = goodbye.reason.substr(0, goodbye.reason.find(kHavingBeenTold));
-    if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", said.c_str());
+    if (speaks_for_the_job && !goodbye.good) {
+      std::fprintf(stderr, "penstock: %s\n", said.c_str());
+      if (request_.end != nullptr) request_.end->will_end(failure_code(goodbye.exit_code), goodbye.reason);
+    }
     ended_well_ = goodbye.good;
     if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
   });

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <chrono>
@@ -126,14 +127,15 @@ std::string signal_name(int signal) {
   return "signal " + std::to_string(signal);
 }
 
+bool process_has(pid_t pid, const std::string& text) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  return read_proc(folder + "/cmdline").find(text) != std::string::npos ||
+         read_proc(folder + "/environ").find(text) != std::string::npos;
+}
+
 bool any_process_with(const std::string& text) {
-  for (const pid_t pid : numbers_in("/proc")) {
-    const std::string folder = "/proc/" + std::to_string(pid);
-    for (const char* file : {"/cmdline", "/environ"}) {
-      if (read_proc(folder + file).find(text) != std::string::npos) return true;
-    }
-  }
-  return false;
+  const std::vector<pid_t> all = numbers_in("/proc");
+  return std::any_of(all.begin(), all.end(), [&](pid_t pid) { return process_has(pid, text); });
 }
 
 std::vector<std::string> environment_of_children(pid_t parent, const std::string& name) {
@@ -147,6 +149,15 @@ std::vector<std::string> environment_of_children(pid_t parent, const std::string
     if (begin != std::string::npos) values.emplace_back(text.c_str() + begin + key.size());
   }
   return values;
+}
+
+std::optional<int> status_left_by(pid_t pid) {
+  // The last field. The kernel fills it in before it closes the descriptors of the process (do_exit), so whoever sees one
+  // hang up is not too early.
+  const std::string text = read_proc("/proc/" + std::to_string(pid) + "/stat");
+  const size_t last = text.find_last_of(' ');
+  const int status = last == std::string::npos ? 0 : std::atoi(text.c_str() + last);
+  return status != 0 ? std::optional<int>(status) : std::nullopt;
 }
 
 std::string describe_status(int status) {

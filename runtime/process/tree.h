@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,9 +35,14 @@ bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reap
 
 // Whether a process that we may look at, zombies aside, has `text` on its command line or in its environment.
 bool any_process_with(const std::string& text);
+bool process_has(pid_t pid, const std::string& text);
 
 // What `name` stood for in the environment of each child of `parent` when it began; zombies and children without it left out.
 std::vector<std::string> environment_of_children(pid_t parent, const std::string& name);
+
+// The status of waitpid() of a process that is ending or has ended, as long as nobody has collected it: of somebody else's
+// child a matter of luck. Nothing where it is gone, still runs, or exits with 0.
+std::optional<int> status_left_by(pid_t pid);
 
 // "exited with status 3", "was killed by SIGSEGV", for a status of waitpid().
 std::string describe_status(int status);

@@ -4,12 +4,19 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <random>
+
+#include "runtime/base/json_text.h"
+#include "runtime/process/tree.h"
 
 namespace penstock {
 namespace {
@@ -77,6 +84,42 @@ TEST_CASE("a rank that is killed hangs up without a word") {
   }
   CHECK(hears(listener, [](const JobOutcome& job) { return job.summary().find("killed") != std::string::npos; }));
   CHECK(listener.job().code() == 5);
+}
+
+TEST_CASE("the signal that ended a rank of this host is told, and of a process that only says to be one it is not") {
+  for (const bool knows : {true, false}) {
+    EndListener listener(kSpec, false, 0);
+    const std::string token = std::string(kEndTokenVariable) + "=" + (knows ? listener.token() : "another");
+    const pid_t rank = ::fork();
+    if (rank == 0) {
+      std::string sleep = "sleep";
+      std::string seconds = "100";
+      std::string variable = token;
+      const std::array<char*, 3> words{sleep.data(), seconds.data(), nullptr};
+      const std::array<char*, 2> environment{variable.data(), nullptr};
+      ::execve("/bin/sleep", words.data(), environment.data());
+      ::_exit(127);
+    }
+    const MonotonicClock clock;
+    for (const Nanoseconds limit = clock.now() + 5 * kSecond; clock.now() < limit && !process_has(rank, token);) {
+      ::usleep(1000);
+    }
+    REQUIRE(process_has(rank, token));
+    {
+      const UniqueFd fd = raw_connection(listener);
+      const std::string said =
+          json_text_replacing({{"token", listener.token()}, {"rank", 0}, {"host", "a"}, {"pid", rank}}) + "\n";
+      REQUIRE(::send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(said.size()));
+      REQUIRE(hears(listener, [](const JobOutcome& job) { return job.any(); }));
+      ::kill(rank, SIGKILL);
+      for (const Nanoseconds limit = clock.now() + 5 * kSecond; clock.now() < limit && !status_left_by(rank);) {
+        ::usleep(1000);
+      }
+    }
+    CHECK(hears(listener, [](const JobOutcome& job) { return job.summary().find("killed") != std::string::npos; }));
+    CHECK((listener.job().summary().find("killed by SIGKILL: rank 0 (host a)") != std::string::npos) == knows);
+    REQUIRE(::waitpid(rank, nullptr, 0) == rank);
+  }
 }
 
 TEST_CASE("who does not know the token says nothing") {

@@ -2,6 +2,7 @@
 #include "launch/job_outcome.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
 namespace penstock::job_outcome_test {
 namespace {
@@ -54,6 +55,39 @@ TEST_CASE("a loader that was killed on the way does not spoil the job, and is na
   job.ended(1, 0, "", 2 * kHour);
   CHECK(job.code() == 0);
   CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
+}
+
+TEST_CASE("how a rank ended is said where its host's kernel has told") {
+  JobOutcome job = running_job();
+  job.hung_up(1, kSecond, SIGKILL);
+  job.hung_up(2, kSecond, SIGSEGV);
+  job.ended(0, 0, "", 2 * kSecond);
+  CHECK(job.summary() == "the job is complete; killed by SIGKILL: rank 1 (host a); killed by SIGSEGV: rank 2 (host b)");
+
+  JobOutcome other = running_job();
+  other.hung_up(1, kSecond, 3 << 8);  // as waitpid() has it
+  other.hung_up(2, kSecond);
+  other.ended(0, 0, "", 2 * kSecond);
+  CHECK(other.summary() ==
+        "the job is complete; killed, or cut off with its host: rank 2 (host b); left without a word, with status 3: "
+        "rank 1 (host a)");
+}
+
+TEST_CASE("what rank 0 says of its end counts also where it is killed on the way there") {
+  JobOutcome job = running_job();
+  job.will_end(0, 5, "lost a trainer", kSecond);
+  CHECK(job.stuck(kHour) == "");  // it gives its program the grace, however long that is
+  job.ended(2, 5, "", 2 * kHour);
+  job.hung_up(0, 2 * kHour, SIGKILL);
+  job.hung_up(1, 2 * kHour);
+  CHECK(job.code() == 5);
+  CHECK(job.summary() ==
+        "the job failed with exit code 5, says rank 0 (host a): lost a trainer; killed, or cut off with its host: rank "
+        "1 (host a)");
+  JobOutcome other = running_job();
+  other.will_end(0, 3, "its word", kSecond);
+  other.ended(0, 4, "another", kSecond, false);
+  CHECK(other.summary().find("exit code 3, says rank 0 (host a): its word") != std::string::npos);
 }
 
 TEST_CASE("rank 0 speaks for all; without its word the first failure counts, and without any it is 5") {

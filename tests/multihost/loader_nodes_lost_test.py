@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from hosts import Hosts, RunningJob, skip_without_hosts
-from jobs import FULL, PENSTOCK, demo_photos, left_to_full, run_job, run_tests, write_job
+from jobs import FULL, KILLED, PENSTOCK, demo_photos, left_to_full, run_job, run_tests, write_job
 from leftovers import no_leftovers
 
 skip_without_hosts()
@@ -69,7 +69,7 @@ def kill(hosts, *ranks):
 @left_to_full("test_a_node_goes: both loaders of a node, and their connections")
 def test_a_loader_is_killed():
     running = check("kill -9 of a loader", lambda hosts: kill(hosts, 3), [3])
-    assert "complete; killed, or cut off with its host: rank 3 (host host1)" in running.last_line(), running.log()
+    assert re.search("complete; " + KILLED + r"rank 3 \(host host1\)", running.last_line()), running.log()
 
 
 @left_to_full("test_a_node_goes: both loaders of a node, and their connections")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 
 from jobs import FULL, PENSTOCK, demo_photos, hashes_of, run_job, run_tests, write_job
 from kills_test import Kills
-from leftovers import MARK, marked_processes, no_leftovers, run
+from leftovers import MARK, marked_processes, no_leftovers, parent_of, run
 
 MPIRUN = os.environ.get("PENSTOCK_OPENMPI5")
 if not MPIRUN:
@@ -55,14 +56,36 @@ def start(env, mode):
     return process
 
 
+def mpirun_of(env):
+    found, = [pid for pid, what in marked_processes(env[MARK]).items() if os.path.basename(what.split()[0]) in ("mpirun", "prterun")]
+    return found
+
+
+def rank_1(env):
+    for pid in marked_processes(env[MARK]):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if parent_of(pid) == mpirun_of(env) and b"OMPI_COMM_WORLD_RANK=1" in file.read().split(b"\0"):
+                return pid
+    raise AssertionError("no rank 1")
+
+
+def test_the_cause_is_said_whoever_is_killed():
+    # mpirun kills the other ranks as soon as one left with an error, rank 0 among them, while that ends its program.
+    for _ in range(5 if FULL else 2):
+        with no_leftovers(wait_s=8) as env:
+            process = start(env, "endless")
+            os.kill(rank_1(env), signal.SIGKILL)
+            err = process.communicate(timeout=20)[1]
+            assert process.returncode == 5, (process.returncode, err)
+            assert re.search(r"exit code 5, says rank 0 \(host .*\): lost a trainer \(rank 1, ", err.splitlines()[-1]), err
+
+
 def test_endings():
     def ctrl_c(process, env):
         os.killpg(process.pid, signal.SIGINT)
 
     def kill_mpirun(process, env):
-        found = [pid for pid, what in marked_processes(env[MARK]).items() if os.path.basename(what.split()[0]) in ("mpirun", "prterun")]
-        assert len(found) == 1, found
-        os.kill(found[0], signal.SIGKILL)
+        os.kill(mpirun_of(env), signal.SIGKILL)
 
     for act, code in ((ctrl_c, 130), (kill_mpirun, 5)) if FULL else ((ctrl_c, 130),):
         with no_leftovers(wait_s=8) as env:

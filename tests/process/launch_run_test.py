@@ -210,7 +210,8 @@ def test_kill_9_of_a_rank():
             os.kill(pid, signal.SIGKILL)
         assert job.end(40) == 5, job.text()
         assert "is still there after rank 0 has left; mpirun is ended" in job.text()
-        assert "no rank said how it ended; killed, or cut off with its host: rank 1 (host " in job.text(), job.text()
+        # By SIGKILL, where mpirun was slower to collect the status.
+        assert "no rank said how it ended; killed" in job.text() and "rank 1 (host " in job.text(), job.text()
     job.forget()
 
 

@@ -63,6 +63,34 @@ TEST_CASE("a status in words") {
   CHECK(signal_name(63) == "signal 63");
 }
 
+TEST_CASE("the status of a process can be read as soon as its descriptors hang up, until somebody collects it") {
+  for (const int number : {SIGKILL, SIGUSR1, 0}) {
+    std::array<int, 2> held{};
+    REQUIRE(pipe2(held.data(), O_CLOEXEC) == 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      close(held[0]);
+      if (number != 0) {
+        for (;;) pause();
+      }
+      _exit(3);
+    }
+    close(held[1]);
+    if (number != 0) {
+      CHECK_FALSE(status_left_by(pid));
+      kill(pid, number);
+    }
+    char byte = 0;
+    CHECK(read(held[0], &byte, 1) == 0);
+    const std::optional<int> status = status_left_by(pid);
+    REQUIRE(status);
+    CHECK(describe_status(*status) == (number != 0 ? "was killed by " + signal_name(number) : "exited with status 3"));
+    close(held[0]);
+    REQUIRE(waitpid(pid, nullptr, 0) == pid);
+    CHECK_FALSE(status_left_by(pid));
+  }
+}
+
 TEST_CASE("a session folder goes with its last holder") {
   const std::string path = make_session_folder();
   struct stat info {};

@@ -96,6 +96,10 @@ def write_job(folder, photos, trainers=2, batch=16, name="job.yaml"):
     return path
 
 
+# What launch's last line says of a rank that got SIGKILL: the signal, if mpirun was slower to collect its status.
+KILLED = r"(killed by SIGKILL|killed, or cut off with its host): "
+
+
 def mpirun_words(ranks, mca=()):
     words = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"]
     if os.geteuid() == 0:
