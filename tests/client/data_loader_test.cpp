@@ -2,6 +2,7 @@
 #include "runtime/client/data_loader.h"
 
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -330,7 +331,8 @@ TEST_CASE("a receiver that never answers is given up after trainer.timeout_s; on
   CHECK(error.kind() == ErrorKind::peer_lost);
   CHECK(error.message().find("did not answer") != std::string::npos);
   std::thread closing([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    pollfd connection{receiver.get(), POLLIN, 0};
+    (void)::poll(&connection, 1, 5'000);
     receiver.reset();  // with the connection that waits in it
   });
   const MonotonicClock clock;
