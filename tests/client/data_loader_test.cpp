@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -330,6 +331,7 @@ TEST_CASE("a receiver that never answers is given up after trainer.timeout_s; on
   const Error error = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"trainer.timeout_s=0.2"}}); });
   CHECK(error.kind() == ErrorKind::peer_lost);
   CHECK(error.message().find("did not answer") != std::string::npos);
+  const UniqueFd given_up(::accept4(receiver.get(), nullptr, nullptr, SOCK_CLOEXEC));
   std::thread closing([&] {
     pollfd connection{receiver.get(), POLLIN, 0};
     (void)::poll(&connection, 1, 5'000);
