@@ -278,7 +278,7 @@ splits:
             elif tiny:
                 os.link(made_once("tiny", number % (251 if LARGE else 50)), os.path.join(data, key + ".ppm"))
             else:
-                os.link(photos()[number % len(photos())], os.path.join(data, key + ".jpg"))
+                shutil.copy(photos()[number % len(photos())], os.path.join(data, key + ".jpg"))
         assert len(self.bad) == bad
         splits = {mode: self.SPLIT.format(mode=mode, folder=json.dumps(data), shuffle=shuffle,
                                           pipeline=self.PIPELINES[mode].format(size=24 if tiny else 224))

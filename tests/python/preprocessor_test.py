@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ class Photos:
         for name in os.listdir(os.path.join(photos, "val")):
             os.makedirs(os.path.join(root, "val", name))
             for file in os.listdir(os.path.join(photos, "val", name)):
-                os.link(os.path.join(photos, "val", name, file), os.path.join(root, "val", name, file))
+                shutil.copy(os.path.join(photos, "val", name, file), os.path.join(root, "val", name, file))
         good = os.path.join(root, "val", first, sorted(os.listdir(os.path.join(root, "val", first)))[0])
         with open(good, "rb") as file:
             self.good = file.read()
