@@ -215,6 +215,9 @@ def test_cifar_and_mnist():
                 file.write(b"\0\0\x08\x01" + count.to_bytes(4, "big") + bytes(n % 10 for n in range(count)))
         grey = V.Compose([V.Grayscale(3), V.ToTensor()])
         assert same_as_torchs(MNIST(work, train=False, transform=grey)) == 20
+        for one_channel in (V.ToTensor(), V.Compose([V.Grayscale(1), V.ToTensor()])):
+            assert "one channel" in _torch_datasets.recognise(MNIST(work, train=False, transform=one_channel)).why
+            assert same_as_torchs(MNIST(work, train=False, transform=one_channel), native=False) == 20
 
 
 class Further(ImageFolder):
@@ -225,6 +228,16 @@ class Further(ImageFolder):
 
 def own_loader(path):
     return Image.open(path).convert("RGB")
+
+
+def test_labels_that_are_no_classes_stay_what_they_are():
+    for labels in (float, lambda label: label + 0.5, bool, lambda label: torch.tensor(label / 2)):
+        dataset = folder()
+        dataset.samples = [(path, labels(label)) for path, label in dataset.samples]
+        assert "type int" in _torch_datasets.recognise(dataset).why
+        same_as_torchs(dataset, native=False)
+        parts = ConcatDataset([dataset, dataset])
+        assert "type int" in _torch_datasets.recognise(parts).why
 
 
 def test_others_run_in_python():

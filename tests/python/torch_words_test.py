@@ -1,6 +1,7 @@
 """The words of torch's DataLoader: its arguments in its order, its samplers, its seeds."""
 
 import inspect
+import json
 import os
 import sys
 import warnings
@@ -165,6 +166,13 @@ def test_seeds_come_from_torch():
     torch.manual_seed(12)
     assert of() != first
     assert of(seed=11) == of(generator=torch.Generator().manual_seed(11)) == of(seed=11)
+    def seed_of(**options):
+        with penstock.DataLoader(folder(), **options) as loader:
+            return json.loads(loader.state_dict()["spec"])["seed"]
+    for options in (dict(batch_size=16, sampler=[3, 1, 2] * 16), dict(batch_sampler=BatchSampler(range(32), 8, True))):
+        torch.manual_seed(13)
+        assert seed_of(**options) == 13
+        assert seed_of(**options, generator=torch.Generator().manual_seed(7)) == 7
     shares = []
     for rank in range(2):
         torch.manual_seed(20 + rank)  # as processes that nobody seeds

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence
 
 from . import datasets
 from ._memory_file import MemoryFile
@@ -97,6 +97,8 @@ def _folder(dataset: Any) -> Recognised:
 
 def _files(found: Recognised, root: Any, class_to_idx: dict, samples: Sequence[tuple]) -> Recognised:
     """A folder where it lists these samples; else a list of them."""
+    if not _are_classes(label for _, label in samples):
+        return _refused("its labels are not all of type int")
     source = datasets.ImageFolder(root)
     try:
         if source.class_to_idx == class_to_idx and source.samples == list(map(tuple, samples)):
@@ -108,6 +110,8 @@ def _files(found: Recognised, root: Any, class_to_idx: dict, samples: Sequence[t
 
 def _listed(found: Recognised, samples: Sequence[tuple]) -> Recognised:
     """Files with labels, in their order, wherever they lie."""
+    if not _are_classes(label for _, label in samples):
+        return _refused("its labels are not all of type int")
     lines = []
     for path, label in samples:
         name = os.fsencode(os.path.abspath(path))
@@ -122,6 +126,11 @@ def _listed(found: Recognised, samples: Sequence[tuple]) -> Recognised:
     return found._replace(source=datasets.FileList(file.path), kept=(*found.kept, file))
 
 
+def _are_classes(labels: Iterable) -> bool:
+    """Whether default_collate makes int64 of them, as loaders do: ages, bools and tensors equal integers and become others."""
+    return all(type(label) is int for label in labels)
+
+
 _EXTENSIONS = (b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp")
 
 
@@ -133,7 +142,7 @@ def _pixels(dataset: Any, source: Any) -> Recognised:
         return found
     labels = dataset.targets.tolist() if hasattr(dataset.targets, "tolist") else list(dataset.targets)
     data = numpy.asarray(dataset.data)
-    if source.targets != labels or len(data) != len(labels):
+    if not _are_classes(labels) or source.targets != labels or len(data) != len(labels):
         return _refused(f"the labels of {type(dataset).__name__} are not those of its files")
     listing = source._listing()
     for index, picture in enumerate(data):
@@ -150,7 +159,22 @@ def _cifar(dataset: Any) -> Recognised:
 
 
 def _mnist(dataset: Any) -> Recognised:
+    if getattr(dataset, "transform", None) is not None and not _makes_three_channels(dataset.transform):
+        return _refused("its pictures have one channel, and loaders make three; Grayscale(3) as the first step asks for that")
     return _pixels(dataset, datasets.MNIST(dataset.raw_folder, train=dataset.train))
+
+
+def _makes_three_channels(transform: Any) -> bool:
+    """Whether the first step does."""
+    while type_name(transform) in _COMPOSES and transform.transforms:
+        transform = transform.transforms[0]
+    kind = type_name(transform)
+    return kind == "torchvision.transforms.v2._color.RGB" or \
+        kind in ("torchvision.transforms.transforms.Grayscale", "torchvision.transforms.v2._color.Grayscale") and \
+        transform.num_output_channels == 3
+
+
+_COMPOSES = ("torchvision.transforms.transforms.Compose", "torchvision.transforms.v2._container.Compose")
 
 
 def _coco(dataset: Any) -> Recognised:

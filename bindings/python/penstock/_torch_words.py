@@ -54,8 +54,9 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
             order = order._replace(batch_size=batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
             return _placed(_native(order, batch_sampler.sampler, generator, torchs), torchs)
         flat = Flattened(batch_sampler, split)
-        return _placed(order._replace(sampler=flat, batch_size=flat.batch_size, drop_last=False, shuffle=None,
-                                      num_replicas=num_replicas, rank=rank), torchs)
+        order = order._replace(sampler=flat, batch_size=flat.batch_size, drop_last=False, shuffle=None,
+                               num_replicas=num_replicas, rank=rank)
+        return _placed(_seeded(order, generator, torchs), torchs)
     if sampler is None:
         return _placed(_seeded(order._replace(num_replicas=num_replicas, rank=rank), generator, torchs), torchs)
     if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
@@ -65,7 +66,8 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
     order = order._replace(given=sampler)
     if num_replicas is None and torchs and _is_plain(sampler, dataset):
         return _placed(_native(order, sampler, generator, torchs), torchs)
-    return _placed(order._replace(sampler=sampler, shuffle=None, num_replicas=num_replicas, rank=rank), torchs)
+    order = order._replace(sampler=sampler, shuffle=None, num_replicas=num_replicas, rank=rank)
+    return _placed(_seeded(order, generator, torchs), torchs)
 
 
 _DISTRIBUTED = "torch.utils.data.distributed.DistributedSampler"
