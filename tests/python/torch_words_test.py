@@ -181,6 +181,27 @@ def test_seeds_come_from_torch():
     raises(penstock.UsageError, lambda: of(seed=3, generator=torch.Generator()), "generator", "seed")
 
 
+class OwnSampler(DistributedSampler):
+    """A class that the library does not know."""
+
+
+def test_an_own_samplers_set_epoch_is_followed():
+    def order_of(epoch):
+        sampler = OwnSampler(folder(), 2, 1, seed=4)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+    for given in (lambda one: dict(batch_size=16, sampler=one), lambda one: dict(batch_sampler=BatchSampler(one, 16, False))):
+        for first in (None, 0, 5):
+            sampler = OwnSampler(folder(), 2, 1, seed=4)
+            with penstock.DataLoader(folder(), **given(sampler)) as loader:
+                if first is None:  # nothing said: each iteration is the next epoch
+                    assert [order(loader) for _ in range(3)] == [order_of(epoch) for epoch in range(3)]
+                for epoch in (first or 7, 8, 3, 2):
+                    sampler.set_epoch(epoch)
+                    assert order(loader) == order_of(epoch), epoch
+                assert order(loader) == order_of(3)
+
+
 def test_a_state_brings_its_seed():
     torch.manual_seed(21)
     with penstock.DataLoader(folder(), 16, True) as loader:

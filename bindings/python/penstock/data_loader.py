@@ -556,11 +556,16 @@ class DataLoader:
             before.close()
 
     def _follow(self) -> None:
-        """What the program has said since, to a DistributedSampler or by its data set: of the coming epoch."""
-        if self._followed is not None and self._followed.epoch != self._followed_epoch:
+        """What the program has said since, to its sampler or by its data set: of the coming epoch."""
+        if self._followed is not None and self._followed.epoch != self._followed_epoch and self._followed.epoch >= 0:
             self._followed_epoch = self._followed.epoch
             self.set_epoch(self._followed_epoch)
         self._follow_length()
+
+    def _sampler_was_told(self) -> None:
+        """Of the loader's own epoch: not by the program."""
+        if self._followed is not None:
+            self._followed_epoch = self._followed.epoch
 
     def _follow_length(self) -> None:
         """A data set in this process may have another length in each epoch, which torch's samplers ask for anew."""
@@ -712,6 +717,7 @@ class _Iteration:
             self._stream = self._loader._native.start_at(epoch, step)
         else:
             indices, self._order_seen = order.evaluate(epoch, step)
+            self._loader._sampler_was_told()
             self._stream = self._loader._start_in_order(epoch, step, indices)
             order.seen = self._order_seen
         self._epoch = epoch
