@@ -161,7 +161,7 @@ int main() {
       MessageArrived message;
       if (!wait_for(*end, message)) return 1;
       end->send(0, Message(1, std::byte{1}));
-      if (!end->flush(5 * kSecond)) return 1;
+      if (!end->flush(30 * kSecond)) return 1;
       send_chunk_with(Trouble::stop_before_payload, *end, arena);
     }
     watch(*end, pids);
