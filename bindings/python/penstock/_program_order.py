@@ -26,7 +26,7 @@ def send_epoch(epoch: int, *samplers: Any) -> None:
             return
 
 
-def told_of_epochs(*samplers: Any) -> Any:
+def that_counts_epochs(*samplers: Any) -> Any:
     """The first of them whose set_epoch() a program calls, and that shows what it was told last."""
     return next((one for one in samplers if hasattr(one, "set_epoch") and isinstance(getattr(one, "epoch", None), int)), None)
 
@@ -172,12 +172,12 @@ def _evaluated(sampler: Any, epoch: int) -> List[int]:
     """What the program's sampler gives for an epoch: places in the data set that the program knows."""
     sampler = sampler.sampler if isinstance(sampler, OfRows) else sampler
     within = (sampler.batches, getattr(sampler.batches, "sampler", None)) if isinstance(sampler, Flattened) else (sampler,)
-    told = told_of_epochs(*within)
-    before = None if told is None else told.epoch  # what the program said is heard when an iteration begins
+    counter = that_counts_epochs(*within)
+    before = None if counter is None else counter.epoch  # what the program said is heard when an iteration begins
     send_epoch(epoch, sampler)
     given = list(map(operator.index, sampler))
-    if told is not None:
-        told.set_epoch(before)
+    if counter is not None:
+        counter.set_epoch(before)
     return given
 
 

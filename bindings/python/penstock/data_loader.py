@@ -562,7 +562,7 @@ class DataLoader:
             self.set_epoch(self._followed_epoch)
         self._follow_length()
 
-    def _sampler_was_told(self) -> None:
+    def _epoch_was_sent(self) -> None:
         """Of the loader's own epoch: not by the program."""
         if self._followed is not None:
             self._followed_epoch = self._followed.epoch
@@ -717,7 +717,7 @@ class _Iteration:
             self._stream = self._loader._native.start_at(epoch, step)
         else:
             indices, self._order_seen = order.evaluate(epoch, step)
-            self._loader._sampler_was_told()
+            self._loader._epoch_was_sent()
             self._stream = self._loader._start_in_order(epoch, step, indices)
             order.seen = self._order_seen
         self._epoch = epoch
