@@ -128,8 +128,7 @@ void EndListener::read(Nanoseconds now) {
   }
   connections_.remove_if([&](Connection& connection) {
     if (read_lines(connection, now)) return false;
-    if (connection.rank >= 0)
-      job_.hung_up(connection.rank, now, connection.pid > 0 ? status_left_by(connection.pid) : std::nullopt);
+    if (connection.rank >= 0) job_.hung_up(connection.rank, now, status_left_by(connection.pid));
     return true;
   });
   hang_up_on_strangers();

@@ -10,9 +10,9 @@
 //
 // Purpose: mpirun that goes on after a rank's death (--enable-recovery) exits 0 whatever happened.
 // On the wire: lines of JSON. First {"token", "rank", "host", "pid"}, then {"running": true, "loads": true}, then
-//   {"end": code, "why": text, "mpi_ended": true}; before that {"will_end": code, "why": text} where the end takes a while. A
-//   connection that closes without the last is a rank that was killed, or whose host is gone. By which signal, this host's
-//   kernel tells of a rank that runs on it, if mpirun has not collected its status before.
+//   {"will_end": code, "why": text} where the end takes a while, then {"end": code, "why": text, "mpi_ended": true}. A
+//   connection that closes without the last is a rank that was killed, or whose host is gone. For a rank on this host the
+//   kernel tells which signal it was, unless mpirun has collected the status before.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
 //   has at most 64 KiB. A rank says its token once: who says to be one that has is hung up on, and so is the oldest that
 //   says nothing, where 64 more of them than the job has ranks are connected.

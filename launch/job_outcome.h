@@ -52,7 +52,7 @@ class JobOutcome {
   void began(int rank, const std::string& host, Nanoseconds now);
   // It is connected to all others. A loader has no program that would need the grace.
   void running(int rank, Nanoseconds now, bool loads = false);
-  // It will, so: mpirun may kill it on the way.
+  // How it will end, said before it ends its program: mpirun may kill it meanwhile.
   void will_end(int rank, int exit_code, const std::string& why, Nanoseconds now);
   // `mpi_ended`: it called MPI_Finalize; mpirun waits in vain for one that has not.
   void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
@@ -85,7 +85,7 @@ class JobOutcome {
     bool loads = false;
     bool gone = false;
     bool silent = false;           // ended from outside
-    std::optional<int> exit_code;  // its own word, before it is gone or with that
+    std::optional<int> exit_code;  // its own word, by will_end() or ended()
     Nanoseconds left_at = 0;       // when it was gone
     std::optional<int> status;     // of its process, if it is known
     std::string why;

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -148,7 +147,7 @@ void Trainer::watch_signals(SignalFd& signals) {
 void Trainer::pass_signal(int number) {
   if (request_.serve) {
     if (number == kEndInOrder || number == kEndAtOnce) number = SIGTERM;
-    if (number == SIGTERM || number == SIGINT) receiver_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
+    if (number == SIGTERM || number == SIGINT) receiver_.end_serving(signal_name(number));
     return;
   }
   if (number == SIGUSR1 || number == SIGUSR2) {
@@ -189,7 +188,7 @@ void Trainer::clean_up() {
     if (report->kind == HelperReport::Kind::ended) return;
   }
   helper_.kill();
-  while (helper_.wait_report(1)) {
+  while (helper_.wait_report(1)) {  // the last report ends what the helper looked after
   }
 }
 
@@ -236,8 +235,7 @@ void Trainer::program_exited(int status) {
     receiver_.finish_program(true, "", 0);
     return;
   }
-  std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_name(WTERMSIG(status))
-                                        : "exited with status " + std::to_string(WEXITSTATUS(status));
+  std::string how = describe_status(status);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) how += " (a shell's for: a command was not found)";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 126) how += " (a shell's for: a command cannot be executed)";
   if (const std::string& problem = receiver_.reported_problem(); !problem.empty()) how += kHavingBeenTold + problem;

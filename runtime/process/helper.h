@@ -15,8 +15,8 @@
 //   the program. The helper is in a session of its own (mpirun's and the terminal's signals miss it), owns nothing but
 //   its socket and stdio, and is the subreaper of the program: daemons it forks off stay within reach.
 //
-//   rank ──start, signal, stop──▶ helper ──fork──▶ program ─▶ its workers, daemons, …
-//        ◀──started, exited──────
+//   rank ──start, signal, ask, stop──▶ helper ──fork──▶ program ─▶ its workers, daemons, …
+//        ◀──started, here, exited─────
 //   (this header)   helper_protocol.h   helper_loop.h   program_start.h, output_relay.h
 //
 // The end comes by stop() or by the socket's hang-up (the rank died, or destroyed its Helper): SIGTERM to the program's

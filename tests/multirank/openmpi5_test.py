@@ -62,9 +62,10 @@ def mpirun_of(env):
 
 
 def rank_1(env):
+    mpirun = mpirun_of(env)
     for pid in marked_processes(env[MARK]):
         with open(f"/proc/{pid}/environ", "rb") as file:
-            if parent_of(pid) == mpirun_of(env) and b"OMPI_COMM_WORLD_RANK=1" in file.read().split(b"\0"):
+            if parent_of(pid) == mpirun and b"OMPI_COMM_WORLD_RANK=1" in file.read().split(b"\0"):
                 return pid
     raise AssertionError("no rank 1")
 

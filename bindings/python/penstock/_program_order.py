@@ -26,9 +26,10 @@ def send_epoch(epoch: int, *samplers: Any) -> None:
             return
 
 
-def that_counts_epochs(*samplers: Any) -> Any:
-    """The first of them whose set_epoch() a program calls, and that shows what it was told last."""
-    return next((one for one in samplers if hasattr(one, "set_epoch") and isinstance(getattr(one, "epoch", None), int)), None)
+def sampler_with_epoch(sampler: Any) -> Any:
+    """It, or the one within a batch sampler, whose set_epoch() a program calls, and that shows the epoch it has; else None."""
+    within = sampler.within if isinstance(sampler, Flattened) else (sampler,)
+    return next((one for one in within if hasattr(one, "set_epoch") and isinstance(getattr(one, "epoch", None), int)), None)
 
 
 class Flattened:
@@ -43,8 +44,13 @@ class Flattened:
                              "give it an attribute batch_size: how many indices its batches have, but the last")
         self.batch_size = size
 
+    @property
+    def within(self) -> Tuple[Any, Any]:
+        """Where a set_epoch() may be."""
+        return self.batches, getattr(self.batches, "sampler", None)
+
     def set_epoch(self, epoch: int) -> None:
-        send_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))
+        send_epoch(epoch, *self.within)
 
     def __iter__(self) -> Iterator[Any]:
         short = None
@@ -171,13 +177,12 @@ class ProgramOrder:
 def _evaluated(sampler: Any, epoch: int) -> List[int]:
     """What the program's sampler gives for an epoch: places in the data set that the program knows."""
     sampler = sampler.sampler if isinstance(sampler, OfRows) else sampler
-    within = (sampler.batches, getattr(sampler.batches, "sampler", None)) if isinstance(sampler, Flattened) else (sampler,)
-    counter = that_counts_epochs(*within)
-    before = None if counter is None else counter.epoch  # what the program said is heard when an iteration begins
+    followed = sampler_with_epoch(sampler)
+    before = None if followed is None else followed.epoch
     send_epoch(epoch, sampler)
     given = list(map(operator.index, sampler))
-    if counter is not None:
-        counter.set_epoch(before)
+    if followed is not None:  # what the program said to it still counts when an iteration begins
+        followed.set_epoch(before)
     return given
 
 

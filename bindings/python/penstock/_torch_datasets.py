@@ -109,9 +109,7 @@ def _files(found: Recognised, root: Any, class_to_idx: dict, samples: Sequence[t
 
 
 def _listed(found: Recognised, samples: Sequence[tuple]) -> Recognised:
-    """Files with labels, in their order, wherever they lie."""
-    if not _are_classes(label for _, label in samples):
-        return _refused("its labels are not all of type int")
+    """Files with labels of type int, in their order, wherever they lie."""
     lines = []
     for path, label in samples:
         name = os.fsencode(os.path.abspath(path))
@@ -165,16 +163,12 @@ def _mnist(dataset: Any) -> Recognised:
 
 
 def _makes_three_channels(transform: Any) -> bool:
-    """Whether the first step does."""
-    while type_name(transform) in _COMPOSES and transform.transforms:
-        transform = transform.transforms[0]
-    kind = type_name(transform)
-    return kind == "torchvision.transforms.v2._color.RGB" or \
-        kind in ("torchvision.transforms.transforms.Grayscale", "torchvision.transforms.v2._color.Grayscale") and \
-        transform.num_output_channels == 3
-
-
-_COMPOSES = ("torchvision.transforms.transforms.Compose", "torchvision.transforms.v2._container.Compose")
+    """Whether the first step does, Grayscale(3) or v2's RGB()."""
+    from ._torch_sequences import flattened, home_of
+    first = next(flattened(transform), None)
+    module, name = home_of(first)
+    return module.startswith("torchvision.transforms.") and \
+        (name == "RGB" or name == "Grayscale" and first.num_output_channels == 3)
 
 
 def _coco(dataset: Any) -> Recognised:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _job
 from ._place import place
-from ._program_order import Flattened, that_counts_epochs
+from ._program_order import Flattened, sampler_with_epoch
 from ._torch_datasets import type_name
 from .errors import UsageError
 
@@ -54,9 +54,8 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
             order = order._replace(batch_size=batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
             return _placed(_native(order, batch_sampler.sampler, generator, torchs), torchs)
         flat = Flattened(batch_sampler, split)
-        order = order._replace(followed=that_counts_epochs(batch_sampler, getattr(batch_sampler, "sampler", None)),
-                               sampler=flat, batch_size=flat.batch_size, drop_last=False, shuffle=None,
-                               num_replicas=num_replicas, rank=rank)
+        order = order._replace(followed=sampler_with_epoch(flat), sampler=flat, batch_size=flat.batch_size, drop_last=False,
+                               shuffle=None, num_replicas=num_replicas, rank=rank)
         return _placed(_seeded(order, generator, torchs), torchs)
     if sampler is None:
         return _placed(_seeded(order._replace(num_replicas=num_replicas, rank=rank), generator, torchs), torchs)
@@ -67,7 +66,7 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
     order = order._replace(given=sampler)
     if num_replicas is None and torchs and _is_plain(sampler, dataset):
         return _placed(_native(order, sampler, generator, torchs), torchs)
-    order = order._replace(followed=that_counts_epochs(sampler), sampler=sampler, shuffle=None, num_replicas=num_replicas, rank=rank)
+    order = order._replace(followed=sampler_with_epoch(sampler), sampler=sampler, shuffle=None, num_replicas=num_replicas, rank=rank)
     return _placed(_seeded(order, generator, torchs), torchs)
 
 
