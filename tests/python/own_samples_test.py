@@ -11,7 +11,9 @@ import json
 import os
 import pickle
 import random
+import sqlite3
 import sys
+import threading
 import time
 import warnings
 
@@ -107,7 +109,7 @@ class Drawing(torch.utils.data.Dataset):
 
 def same(a, b):
     if isinstance(a, dict):
-        return isinstance(b, dict) and list(a) == list(b) and all(same(a[name], b[name]) for name in a)
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
     if hasattr(a, "_fields"):
         return type(a) is type(b) and all(map(same, a, b))
     if isinstance(a, (list, tuple)):
@@ -213,6 +215,78 @@ def test_without_workers_it_runs_in_this_process():
     raises(TypeError, lambda: penstock.DataLoader(Here(), 4, num_workers=2), "Here", "cannot be pickled", "lock")
 
 
+class OfThisThread(torch.utils.data.Dataset):
+    """Whose connection may be used by the thread that made it alone, and that draws from a generator of its own."""
+
+    def __init__(self, size=40):
+        self.size = size
+        self.database = sqlite3.connect(":memory:")
+        self.database.execute("create table numbers as select 3 as factor")
+        self.rng = numpy.random.default_rng(7)
+        self.made = []
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        (factor,), = self.database.execute("select factor from numbers")
+        self.made.append((index, threading.get_ident(), torch.is_grad_enabled()))
+        return index * factor, self.rng.random()
+
+
+def test_without_workers_it_runs_in_the_thread_that_waits_and_in_order():
+    for options in (dict(), dict(sampler=list(range(39, -1, -1))), dict(shuffle=True, seed=3)):
+        draws = []
+        for _ in range(2):
+            dataset = OfThisThread()
+            with penstock.DataLoader(dataset, 8, **options) as loader, torch.no_grad():
+                dataset.made.clear()  # to see what samples are
+                batches = []
+                for batch in loader:
+                    batches.append(batch)
+                    assert len(dataset.made) == 8 * len(batches), "ahead of the program"
+            wanted = torch.cat([batch.indices for batch in batches]).tolist()
+            assert dataset.made == [(index, threading.get_ident(), False) for index in wanted]
+            draws.append(torch.cat([drawn for _, drawn in batches]).tolist())
+        assert draws[0] == draws[1] and len(set(draws[0])) == 40
+
+
+def test_threads_with_loaders_of_their_own_do_not_seed_each_other():
+    alone = digest(penstock.DataLoader(Drawing(), 4, seed=3))
+    found = []
+    def epoch():
+        for _ in range(3):
+            with penstock.DataLoader(Drawing(), 4, seed=3) as loader:
+                found.append(digest(loader))
+    threads = [threading.Thread(target=epoch) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert found == [alone] * 9
+    # One loader for several threads: each has an iteration of its own.
+    with penstock.DataLoader(Numbered(), 4) as loader:
+        found.clear()
+        threads = [threading.Thread(target=lambda: found.append([index for batch in loader for index in batch[0].tolist()])) for _ in range(3)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert found == [list(range(len(Numbered())))] * 3, found
+
+
+def test_a_sample_that_asks_for_its_own_batch_is_an_error():
+    class Circular(Numbered):
+        loader = None
+
+        def __getitem__(self, index):
+            return super().__getitem__(index) if self.loader is None else next(iter(self.loader))
+    dataset = Circular()
+    with penstock.DataLoader(dataset, 4) as loader:
+        dataset.loader = loader
+        raises(penstock.UsageError, lambda: next(iter(loader)), "a sample asks for a batch of the loader that it is made for")
+
+
 def test_without_workers_classes_may_be_defined_inside_functions():
     @dataclasses.dataclass
     class Boxes:
@@ -273,9 +347,79 @@ def test_what_fails_is_named():
         with penstock.DataLoader(Failing(5), 4, num_workers=workers) as loader:
             raises(penstock.DatasetError, lambda: list(loader), "Failing[5]", "KeyError", "no such page", "own_samples_test.py")
         with penstock.DataLoader(Growing(5), 4, num_workers=workers) as loader:
-            raises(penstock.DatasetError, lambda: list(loader), "Growing[5]", "[5] where those that were looked at", "[2]")
+            error = raises(penstock.DatasetError, lambda: list(loader), "samples [5] are not like", "stack expects each tensor to be equal size")
+            assert isinstance(error, RuntimeError)
         with penstock.DataLoader(Failing(-1), 4, num_workers=workers, collate_fn=lambda samples: 1 // 0) as loader:
             raises(ZeroDivisionError, lambda: list(loader))
+
+
+class Odd(torch.utils.data.Dataset):
+    """Of 40 samples number 13 and 26 are not like the others, which alone are looked at."""
+
+    usual = {"picture": torch.ones(3, 4), "label": 1}
+
+    def __init__(self, odd):
+        self.odd = odd
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return self.odd if index in (13, 26) else self.usual
+
+
+def test_samples_that_are_not_like_the_others():
+    def same_batches(dataset, collate_fn=None, workers=0):
+        theirs = torch.utils.data.DataLoader(dataset, 8, collate_fn=collate_fn)
+        with penstock.DataLoader(dataset, 8, collate_fn=collate_fn, num_workers=workers) as ours:
+            mine, wanted = iter(ours), iter(theirs)
+            for _ in range(len(theirs)):
+                try:
+                    batch = next(wanted)
+                except Exception as error:
+                    found = raises(type(error), lambda: next(mine))
+                    assert str(error).strip("'") in str(found), (error, found)
+                else:
+                    found = next(mine)
+                    assert same(found, batch), (found, batch)
+            assert next(mine, "the end") == "the end"
+    picture = torch.ones(3, 4)
+    odd = [None, {"picture": picture, "label": 0.5}, {"label": 2, "picture": picture}, {"picture": picture, "label": 1, "more": 3},
+           {"picture": picture}, {"picture": picture.double(), "label": 1}, {"picture": picture[:2], "label": 1}, (picture, 1), picture]
+    for one in odd:
+        for collate_fn in (None, list, lambda samples: default_collate([one for one in samples if one is not None])):
+            same_batches(Odd(one), collate_fn)
+    for one in odd if FULL else odd[:1]:
+        same_batches(Odd(one), list, 1)
+    assert all(type(one["picture"]) is torch.Tensor for one in penstock.DataLoader(Odd(None), 8, sampler=[0, 1, 2, 13], collate_fn=list).__iter__()
+               .__next__() if one)
+    # Also where they are among those looked at, and where one leaf alone has two kinds.
+    class None5(Odd):
+        def __getitem__(self, index):
+            return None if index == 0 else (picture, None if index == 39 else index)
+    same_batches(None5(None), list)
+    with penstock.DataLoader(None5(None), 8, collate_fn=list) as loader:
+        assert all(type(one[0]) is torch.Tensor for batch in loader for one in batch if one)
+
+
+def test_behind_an_error_the_next_batch_comes():
+    for workers in (0, 1):
+        with penstock.DataLoader(Failing(5), 4, num_workers=workers) as loader:
+            steps, found = iter(loader), []
+            while True:
+                try:
+                    found.append(next(steps).tolist())
+                except StopIteration:
+                    break
+                except KeyError:
+                    found.append("error")
+            assert found == [[0, 1, 2, 3], "error", [8, 9, 10, 11]], found
+            assert loader.state_dict()["epoch"] == 1
+        with penstock.DataLoader(Failing(11), 4, num_workers=workers) as loader:
+            steps = iter(loader)
+            next(steps), next(steps)
+            raises(KeyError, lambda: next(steps), "index 11")
+            assert next(steps, None) is None and next(steps, None) is None
 
 
 class NoPage(LookupError):
@@ -296,8 +440,10 @@ def first_error(dataset, **options):
                 assert batch.tolist() == list(range(4 * given - 4, 4 * given))
         except BaseException as error:
             assert given == 1, (given, error)
-            again = raises(BaseException, lambda: next(steps))
-            assert type(again).__name__ == type(error).__name__ and again.__cause__ is error.__cause__
+            if isinstance(error, Exception):  # it comes with its batch, and the next one follows
+                assert next(steps).tolist() == [8, 9, 10, 11] and list(steps) == []
+            else:                             # the program was interrupted: the sample is made again
+                assert raises(BaseException, lambda: next(steps)) is error
             return error
     raise AssertionError("no error")
 
@@ -353,13 +499,13 @@ def test_an_exit_is_an_exit():
         error = first_error(Raising(raised), num_workers=1)
         assert type(error) is penstock.DatasetError and isinstance(error, RuntimeError) and time.monotonic() - begun < 10
         assert "Raising[5]' (index 5)" in str(error) and f"{type(raised).__name__}: {raised}" in str(error)
-    # Another sample may stand in for a bad one, and none for an exit, which comes with its batch.
+    # Another sample may stand in for a bad one, and none for an exit.
     for raised in (SystemExit(3), KeyboardInterrupt("now")):
-        with penstock.DataLoader(Raising(raised), 4, on_error="substitute", bad_samples__max_count=5) as loader:
+        with penstock.DataLoader(Raising(raised, times=1), 4, on_error="substitute", bad_samples__max_count=5) as loader:
             steps = iter(loader)
             assert next(steps).tolist() == [0, 1, 2, 3]
             assert raises(BaseException, lambda: next(steps)) is raised
-            assert next(steps).tolist() == [8, 9, 10, 11]
+            assert [batch.tolist() for batch in steps] == [[4, 5, 6, 7], [8, 9, 10, 11]]
     # It would end the program's loop as if there were no more batches.
     assert type(first_error(Raising(StopIteration()))) is penstock.DatasetError
 
@@ -658,6 +804,18 @@ class Numbered(torch.utils.data.Dataset):
 
 def started(number):
     os.environ["STARTED"] = str(10 + number)
+    os.environ["SEEDS"] = f"{torch.initial_seed()} {get_worker_info().seed} {random.random()} {numpy.random.random()}"
+
+
+class Seeds(torch.utils.data.Dataset):
+    """What worker_init_fn found."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.01)  # for both workers to have some
+        return (get_worker_info().id, os.environ["SEEDS"]) if get_worker_info() else (-1, "")
 
 
 def test_workers_know_their_numbers():
@@ -666,6 +824,15 @@ def test_workers_know_their_numbers():
     assert set(ids.tolist()) <= {0, 1} and set(counts.tolist()) == {2} and said.tolist() == [10 + one for one in ids.tolist()]
     with penstock.DataLoader(Numbered(), 3) as loader:
         assert {tuple(row) for batch in loader for row in zip(*(one.tolist() for one in batch[1:]))} == {(-1, -1, -1)}
+    found = {}
+    for seed in (3, 3, 40):
+        with penstock.DataLoader(Seeds(), 8, num_workers=2, worker_init_fn=started, seed=seed) as loader:
+            for ids, texts in loader:
+                for worker, text in zip(ids.tolist(), texts):
+                    assert found.setdefault((seed, worker), text) == text
+    assert len(found) >= 3 and len(set(found.values())) == len(found)
+    for (seed, worker), text in found.items():
+        assert text.split()[:2] == [str(seed + worker)] * 2
 
 
 class Listing(torch.utils.data.Dataset):

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from . import _job, _penstock
-from .errors import UsageError
+from .errors import UsageError, warn
 
 
 class Given(NamedTuple):
@@ -177,7 +176,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         begun = isinstance(dataset, _prefix.Begun)
         what = f"{type(dataset.source).__name__}'s transforms from there on run" if begun else \
             f"{type(dataset).__name__} is read and transformed"
-        warnings.warn(f"{what} in Python, {where}: {why}", RuntimeWarning, stacklevel=6)
+        warn(f"{what} in Python, {where}: {why}")
     given = dataset if transform is None else _own_samples.Transformed(dataset, transform)
     kept: list = list(kept_already)
     if asked.num_workers:
@@ -191,10 +190,12 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
         layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
     if problem:
-        warnings.warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
-                      "which takes longer", RuntimeWarning, stacklevel=6)
-    room = _own_samples.room_for(list(sizes.values()), layout, large_parts=not elsewhere) if any(sizes.values()) else 0
-    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room))
+        warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
+             "which takes longer")
+    room = _own_samples.room_for(list(sizes.values()), layout, large_parts=not elsewhere) if any(sizes.values()) else \
+        _own_samples.ROOM_FOR_ODD
+    own = _own_samples.OwnSamples(given, layout, asked.worker_init_fn, 0 if elsewhere else _room_said(asked, room), asked.seed or 0,
+                                  _last_word(asked, "on_error", "fail") == "fail")
     here = None
     if asked.num_workers:
         spec = {"path": _pickled.import_path(), **_pickled.dataset_spec(own, kept, title=type(dataset).__name__)}
@@ -204,9 +205,8 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         here = _here.Here(own)
         spec = {"path": _pickled.import_path(), "pickle": here.text}
         python = _IN_THIS_PROCESS
-    limits = {"max_field_bytes": room} if room else None
     return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
-                 python=python, limits=limits)
+                 python=python, limits={"max_field_bytes": room})
 
 
 def _asked_for(dataset: Any, rows: Optional[Sequence[int]], sampler: Any) -> Sequence[int]:
@@ -222,9 +222,14 @@ def _asked_for(dataset: Any, rows: Optional[Sequence[int]], sampler: Any) -> Seq
 
 def _room_said(asked: Asked, otherwise: int) -> int:
     """limits.max_field_bytes, where the call names it."""
-    said = [word.partition("=")[2] for word in asked.words if word.startswith("limits.max_field_bytes=")]
-    text = str(said[-1] if said else asked.more.get("limits__max_field_bytes", otherwise))
+    text = _last_word(asked, "limits.max_field_bytes", str(otherwise))
     return int(text) if text.isdigit() else otherwise
+
+
+def _last_word(asked: Asked, key: str, otherwise: str) -> str:
+    """What the call says for a key of the job."""
+    said = [word.partition("=")[2] for word in asked.words if word.startswith(f"{key}=")]
+    return str(said[-1] if said else asked.more.get(key.replace(".", "__"), otherwise))
 
 
 def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout: Any = None, here: Any = None,
@@ -248,6 +253,8 @@ def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout
         made["python"] = dict(python)
     if limits:
         made["limits"] = dict(limits)
+    if here is not None and layout is not None:
+        made["loader"] = {"threads": 1}  # sample after sample, in their order
     overrides = _job.overrides_of(split, {}, asked.more, asked.words)
     return Given(_job.text_of(made), True, split, overrides, layout, here, rows, kept, notes)
 
@@ -256,8 +263,8 @@ def _doubt_classes(folder: Optional[str]) -> None:
     """What may be meant so, and hardly ever is."""
     names = _penstock.splits_as_classes(folder) if folder else []
     if names:
-        warnings.warn(f"the classes of '{folder}' are {', '.join(names)}, which hold class folders of their own: the splits' "
-                      f"folders may be meant, as in penstock.ImageFolder('{folder}/{names[0]}')", RuntimeWarning, stacklevel=6)
+        warn(f"the classes of '{folder}' are {', '.join(names)}, which hold class folders of their own: the splits' "
+             f"folders may be meant, as in penstock.ImageFolder('{folder}/{names[0]}')")
 
 
 def _only_split(job: str, is_text: bool, overrides: Sequence[str]) -> str:

@@ -13,10 +13,9 @@ Every call stands inside `with torch.cuda.stream(stream)`, which puts right what
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Sequence
 
-from .errors import RunError
+from .errors import RunError, warn
 
 __all__ = ["GpuImages"]
 
@@ -85,7 +84,7 @@ class GpuImages:
 
     @staticmethod
     def _by_the_host(why: str) -> None:
-        warnings.warn(f"{why}; images of one of the loaders' GPUs come by the host", RuntimeWarning, stacklevel=5)
+        warn(f"{why}; images of one of the loaders' GPUs come by the host")
 
     def start(self, source: Any, device: Any, stream: Any, elsewhere: Sequence[Any] = ()) -> tuple:
         """The tensor, and what has to stay until wait(). `elsewhere`: samples whose images are in memory of loaders' GPUs.
@@ -105,8 +104,7 @@ class GpuImages:
                 return tensor, source
             except RunError as error:
                 self._give_up(error)
-                warnings.warn(f"{device}: {error.message}; images are finished by the CPU from here on", RuntimeWarning,
-                              stacklevel=5)
+                warn(f"{device}: {error.message}; images are finished by the CPU from here on")
         if elsewhere:
             raise RunError(f"{device}: {self.why}; images of the next batch are in a loader's GPU's memory, which it does not "
                            "read any more", "resume with loader.gpu_export_mb=0")

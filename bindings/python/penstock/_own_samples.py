@@ -7,29 +7,34 @@
 
 A sample is a tree whose leaves travel as fields of a batch, beside a picture of one pixel, which the pipeline wants and nobody
 sees. A tensor that has one dtype and shape in all samples looked at is a field of that shape: the loaders put the batch
-together, and samples are views of it. Everything else travels as bytes, each sample's by itself.
+together, and samples are views of it. Everything else travels as bytes, each sample's by itself. One more field has samples that are
+not like those looked at, each as a pickle, and errors, which the program gets with the batch that they are in.
 
 Nothing here needs torch unless a sample has tensors.
 """
 
 from __future__ import annotations
 
+import collections
 import math
 import pickle
 import sys
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._large_parts import LargeParts, escaped, fetched
 from ._pickled import is_plain, pickled_value
 from ._prefix import Begun
-from ._worker import sample_of, why
-from .errors import DatasetError, as_raised
+from ._worker import sample_of, seed_generators, why
+from .errors import DatasetError, as_raised, typed
 
 # Leaves by what they are for the program.
 _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array", "bool", "int", "float", "text", "bytes", "object"
 _NUMBERS = {_BOOL: bool, _INT: int, _FLOAT: float}
 _DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")  # of fields
 _INT64 = range(-2**63, 2**63)
+_ODD = "odd"                         # the field of what is not like the others: nothing, or one of these and what it is
+_SAMPLE, _ERROR = b"S", b"E"
+ROOM_FOR_ODD = 8192   # bytes
 _SMALL = 1024  # elements
 _MORE = 12     # samples
 _LARGE = 1 << 20      # bytes
@@ -47,17 +52,24 @@ _SIMPLE = {bool: _Leaf(_BOOL, "uint8"), int: _Leaf(_INT, "int64"), float: _Leaf(
            bytes: _Leaf(_BYTES)}
 
 
-def _walk(sample: Any, leaves: list) -> Any:
+def _walk(sample: Any, leaves: list, like: Any = None) -> Any:
     """The sample without its leaves, which are appended: nested ("tuple" | "list", class, parts), ("dict", class, names,
-    parts), or None where a leaf stands."""
+    parts), or None where a leaf stands. Names come in their order in the tree `like`, where it has the same."""
     if isinstance(sample, Mapping):
-        return "dict", type(sample), tuple(sample), tuple(_walk(one, leaves) for one in sample.values())
+        of_dict = like is not None and like[0] == "dict" and len(like[2]) == len(sample) and all(name in sample for name in like[2])
+        names = like[2] if of_dict else tuple(sample)
+        return "dict", type(sample), names, _walk_all([sample[name] for name in names], leaves, like)
     if type(sample) is tuple or (isinstance(sample, tuple) and hasattr(sample, "_fields")):
-        return "tuple", type(sample), tuple(_walk(one, leaves) for one in sample)
+        return "tuple", type(sample), _walk_all(sample, leaves, like)
     if type(sample) is list:
-        return "list", list, tuple(_walk(one, leaves) for one in sample)
+        return "list", list, _walk_all(sample, leaves, like)
     leaves.append(sample)  # of tuples and lists that are more than that, too
     return None
+
+
+def _walk_all(parts: Sequence[Any], leaves: list, like: Any) -> tuple:
+    likes = like[-1] if like is not None and len(like[-1]) == len(parts) else (None,) * len(parts)
+    return tuple(_walk(part, leaves, one) for part, one in zip(parts, likes))
 
 
 def _build(tree: Any, leaves: Any, collated: bool) -> Any:
@@ -106,15 +118,25 @@ def _fits(leaf: _Leaf) -> bool:
     return (leaf.dtype in _DTYPES or leaf.dtype == "bool") and 0 not in leaf.shape
 
 
-def _misfit(leaf: _Leaf, value: Any) -> str:
-    """Why the value cannot travel so; "": it can."""
-    found = leaf if leaf.kind == _OBJECT else _leaf_of(value)
-    if found.kind != leaf.kind:
-        return f"the sample has a {found.kind} where the first ones have a {leaf.kind}"
-    if leaf.kind in (_TENSOR, _ARRAY) and leaf.dtype and found != leaf:
-        return (f"the sample has {found.dtype or type(value).__name__} {list(value.shape)} where those that were looked at (the first "
-                f"two, the middle, the last) have {leaf.dtype} {list(leaf.shape)}: let one of these differ, too")
-    return ""
+def _is_like(leaf: _Leaf, value: Any) -> bool:
+    """Can the value travel so?"""
+    if leaf.kind == _OBJECT:
+        return True
+    found = _leaf_of(value)
+    return found == leaf if leaf.dtype else found.kind == leaf.kind
+
+
+def _blank(leaf: _Leaf) -> Any:
+    """What travels where the value is not like that."""
+    if leaf.kind == _TEXT:
+        return ""
+    if not leaf.dtype:
+        return b"" if leaf.kind == _BYTES else pickle.dumps(None)
+    if leaf.kind == _TENSOR:
+        torch = sys.modules["torch"]
+        return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype))
+    import numpy
+    return numpy.zeros(leaf.shape, leaf.dtype)
 
 
 class Layout:
@@ -130,13 +152,16 @@ class Layout:
     def of(samples: Sequence[Any], small_may_differ: bool = False, stays: bool = False) -> "Layout":
         """Of some samples of a data set; of none, nothing is known. `small_may_differ`: small tensors and arrays
         (boxes, lists of labels) travel by themselves though they have one shape in these: a collate_fn may expect others, too."""
-        trees, seen = [], []
+        trees: list = []
+        seen = []
         for sample in samples:
             values: list = []
-            trees.append(_walk(sample, values))
+            trees.append(_walk(sample, values, trees[0] if trees else None))
             seen.append([_leaf_of(value) for value in values])
-        if not trees or any(tree != trees[0] for tree in trees):
+        (tree, count), = collections.Counter(trees).most_common(1) or [(None, 0)]
+        if 2 * count <= len(trees):
             return Layout(None, [_Leaf(_OBJECT)], stays)  # as one object, whatever it is each time
+        seen = [forms for one, forms in zip(trees, seen) if one == tree]
         leaves = []
         for forms in zip(*seen):
             kinds = {form.kind for form in forms}
@@ -148,7 +173,7 @@ class Layout:
                 leaves.append(forms[0])
             else:
                 leaves.append(_Leaf(forms[0].kind))
-        return Layout(trees[0], leaves, stays)
+        return Layout(tree, leaves, stays)
 
     def name(self, place: int) -> str:
         return f"leaf{place:04d}"
@@ -156,7 +181,8 @@ class Layout:
     def field_table(self) -> list:
         """[name, dtype, shape] of each leaf as the field that it travels as."""
         types = [{"bool": "uint8", "": "text" if leaf.kind == _TEXT else "bytes"}.get(leaf.dtype, leaf.dtype) for leaf in self.leaves]
-        return [[self.name(place), dtype, list(leaf.shape)] for place, (dtype, leaf) in enumerate(zip(types, self.leaves))]
+        table = [[self.name(place), dtype, list(leaf.shape)] for place, (dtype, leaf) in enumerate(zip(types, self.leaves))]
+        return [*table, [_ODD, "bytes", []]]
 
     @property
     def of_one_shape(self) -> bool:
@@ -165,37 +191,39 @@ class Layout:
 
     # ---- in a worker ---------------------------------------------------------------------------------------------------
     def fields(self, sample: Any, large: Optional[LargeParts] = None) -> dict:
-        """`sample` as what `penstock._worker` takes for an item. RuntimeError where it is none of these, as torch says it of tensors
-        that cannot be stacked. `large`: keeps what has no room."""
+        """`sample` as what `penstock._worker` takes for an item. `large`: keeps what has no room."""
         values: list = []
-        tree = _walk(sample, values)
+        tree = _walk(sample, values, self.tree)
         if self._of_objects:
             values = [sample]
-        elif tree != self.tree:
-            raise RuntimeError("the sample has other parts than the first ones")
-        out = {"image": _pixel()}
-        for place, (leaf, value) in enumerate(zip(self.leaves, values)):
-            sent = self._sent(leaf, value)
-            if isinstance(sent, (str, bytes)):
-                sent = escaped(sent) if large is None else large.sent(sent)
-            out[self.name(place)] = sent
-        return out
+        elif tree != self.tree or not all(map(_is_like, self.leaves, values)):
+            return self._item(map(_blank, self.leaves), _SAMPLE + pickled_value([sample], self.stays), large)  # a tensor is pickled as one
+        return self._item(map(self._sent, self.leaves, values), b"", large)
+
+    def error(self, text: str) -> dict:
+        """What travels in the place of a sample that cannot be made."""
+        return self._item(map(_blank, self.leaves), _ERROR + text.encode(errors="replace"), None)
 
     def fits(self, sample: Any) -> bool:
         values: list = []
-        return self._of_objects or (_walk(sample, values) == self.tree and not any(map(_misfit, self.leaves, values)))
+        return self._of_objects or (_walk(sample, values, self.tree) == self.tree and all(map(_is_like, self.leaves, values)))
 
     @property
     def _of_objects(self) -> bool:
         """Samples travel as one object, whatever it is each time."""
         return self.tree is None and len(self.leaves) == 1 and self.leaves[0].kind == _OBJECT
 
+    def _item(self, sent: Iterable[Any], odd: bytes, large: Optional[LargeParts]) -> dict:
+        out = {"image": _pixel()}
+        for name, one in (*((self.name(place), one) for place, one in enumerate(sent)), (_ODD, odd)):
+            if isinstance(one, (str, bytes)):
+                one = escaped(one) if large is None else large.sent(one)
+            out[name] = one
+        return out
+
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind == _OBJECT:
-            return pickled_value(value, self.stays)
-        problem = _misfit(leaf, value)
-        if problem:
-            raise RuntimeError(problem)
+            return pickled_value([value], self.stays)
         if leaf.kind in (_TENSOR, _ARRAY):
             return value if leaf.dtype else pickled_value(value, self.stays)
         if leaf.kind in _NUMBERS:
@@ -206,11 +234,15 @@ class Layout:
     # ---- in the program ------------------------------------------------------------------------------------------------
     def batch(self, fields: Mapping[str, Any]) -> Any:
         """As torch's default_collate: tensors [n, …], numbers as tensors [n], texts as lists. `fields`: by name, torch tensors
-        or lists."""
-        if not self.of_one_shape:
+        or lists. DatasetError where a sample could not be made."""
+        if not self.of_one_shape or any(fields[_ODD]):
             from torch.utils.data import default_collate
             return default_collate(self.samples(fields))
         return _build(self.tree, iter([self._of_all(place, leaf, fields) for place, leaf in enumerate(self.leaves)]), True)
+
+    def unlike(self, fields: Mapping[str, Any]) -> List[int]:
+        """Places in the batch of samples that are not like those looked at."""
+        return [place for place, data in enumerate(fields[_ODD]) if data]
 
     def _of_all(self, place: int, leaf: _Leaf, fields: Mapping[str, Any]) -> Any:
         column = fields[self.name(place)]
@@ -219,14 +251,17 @@ class Layout:
         return column != 0 if leaf.dtype == "bool" or leaf.kind == _BOOL else column
 
     def samples(self, fields: Mapping[str, Any]) -> List[Any]:
-        """Each sample by itself. Tensors of one shape are views of the batch's memory."""
+        """Each sample by itself. Tensors of one shape are views of the batch's memory. DatasetError where one could not be made."""
+        odd = {place: _unlike(fetched(fields[_ODD][place])) for place in self.unlike(fields)}
         columns = []
         for place, leaf in enumerate(self.leaves):
             column = self._of_all(place, leaf, fields)
             columns.append([self._one(leaf, value) for value in column])
-        if self.tree is None and len(self.leaves) == 1:
-            return columns[0]
-        return [_build(self.tree, iter(leaves), False) for leaves in zip(*columns)]
+        bare = self.tree is None and len(self.leaves) == 1
+        made = columns[0] if bare else [_build(self.tree, iter(leaves), False) for leaves in zip(*columns)]
+        for place, sample in odd.items():
+            made[place] = sample
+        return made
 
     def _one(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind in _NUMBERS:
@@ -234,7 +269,8 @@ class Layout:
         if leaf.kind in (_TEXT, _BYTES):
             return value
         if not leaf.dtype:
-            return _unpickled(fetched(value), leaf.kind == _TENSOR)
+            unpickled = _unpickled(fetched(value), leaf.kind == _TENSOR)
+            return unpickled[0] if leaf.kind == _OBJECT and unpickled is not None else unpickled
         if leaf.kind == _ARRAY:
             return value.numpy() if leaf.shape else value.numpy()[()]
         return value
@@ -248,6 +284,13 @@ class Layout:
 def _unpickled(data: bytes, of_tensor: bool) -> Any:
     value = pickle.loads(data)  # of this program's own worker
     return sys.modules["torch"].from_numpy(value) if of_tensor and type(value).__module__ == "numpy" else value
+
+
+def _unlike(data: bytes) -> Any:
+    """The sample. DatasetError where it is an error."""
+    if data[:1] == _ERROR:
+        raise typed(DatasetError(data[1:].decode(), "mend the program's data set for such samples, or say on_error=\"substitute\""))
+    return pickle.loads(data[1:])[0]
 
 
 def _pixel() -> Any:
@@ -273,13 +316,18 @@ class Transformed:
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
-    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0) -> None:
+    def __init__(self, dataset: Any, layout: Layout, started: Optional[Callable] = None, room: int = 0, seed: int = 0,
+                 sends_errors: bool = True) -> None:
+        """`started`: worker_init_fn. `room`: bytes for a part; 0: what is larger has to be an error. `sends_errors`: in the samples'
+        places; else they are the loader's to deal with."""
         self.dataset = dataset
+        self.sends_errors = sends_errors
         self.layout = layout
         self.large = LargeParts(room) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
         self.name = type(inside).__name__
         self._started = started
+        self._seed = seed
         for name in ("classes", "fingerprint", "version"):  # what a worker asks a data set
             if hasattr(inside, name):
                 setattr(self, name, getattr(inside, name))
@@ -291,11 +339,13 @@ class OwnSamples:
         return self.layout.field_table()
 
     def start_worker(self, number: int, workers: int) -> None:
-        """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called."""
+        """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called, with
+        generators that are seeded as torch seeds them there, and with other numbers in each worker."""
+        seed_generators(self._seed + number)
         torch_worker = sys.modules.get("torch.utils.data._utils.worker")
         if torch_worker is not None:
             torch_worker._worker_info = torch_worker.WorkerInfo(
-                id=number, num_workers=max(workers, number + 1), seed=number, dataset=self.dataset)
+                id=number, num_workers=max(workers, number + 1), seed=self._seed + number, dataset=self.dataset)
         if self._started is not None:
             self._started(number)
 
@@ -304,6 +354,10 @@ class OwnSamples:
         given = self.dataset
         sample = given.sample(index, seed, epoch, occurrence) if isinstance(given, Begun) else sample_of(given, index)
         return self.layout.fields(sample, self.large)
+
+    def instead(self, index: int, reason: str) -> dict:
+        """The item of a sample that cannot be made, which the library would call by this name."""
+        return self.layout.error(f"unusable sample '{self.name}[{index}]' (index {index}) in the pickled dataset: {reason}")
 
     def __getitem__(self, index: int) -> dict:
         return self.layout.fields(sample_of(self.dataset, index), self.large)

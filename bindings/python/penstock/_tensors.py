@@ -17,12 +17,11 @@ import importlib.util
 import os
 import sys
 import threading
-import warnings
 from typing import Any, Callable, Collection, Optional, Sequence
 
 from . import _job, _penstock
 from ._gpu_images import GpuImages
-from .errors import RunError, UsageError
+from .errors import RunError, UsageError, warn
 
 __all__ = ["Tensors", "has_torch", "made_as"]
 
@@ -208,7 +207,7 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
     from torch.utils.dlpack import from_dlpack
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if pin_memory and not gpus:
-        warnings.warn("pin_memory: this torch sees no CUDA device; tensors stay in ordinary memory", stacklevel=3)
+        warn("pin_memory: this torch sees no CUDA device; tensors stay in ordinary memory")
         pin_memory = False
     if device == "auto":
         device = f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % gpus}" if gpus else None

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from typing import Any, NamedTuple, Optional
 
 from . import _job
 from ._place import place
 from ._program_order import Flattened, sampler_with_epoch
 from ._torch_datasets import type_name
-from .errors import UsageError
+from .errors import UsageError, warn
 
 _SEEDS = 2**63
 
@@ -117,8 +116,7 @@ def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
 
 
 def _placed(order: Order, torchs: bool) -> Order:
-    """Without a sampler each rank gets everything of a torch data set, as from torch's DataLoader. Called by order_of() alone, as
-    its warning counts the calls up to the program."""
+    """Without a sampler each rank gets everything of a torch data set, as from torch's DataLoader."""
     if order.num_replicas == "auto":
         if order.rank is not None:
             raise UsageError('num_replicas="auto" finds out the rank as well', "leave rank out")
@@ -128,8 +126,8 @@ def _placed(order: Order, torchs: bool) -> Order:
     ranks = place()[0]
     if ranks is None or ranks == 1 or order.sampler is not None:
         return order
-    warnings.warn(f"each of {ranks} ranks gets the whole data set, as from torch's DataLoader without a DistributedSampler; "
-                  'num_replicas="auto" gives each its share', RuntimeWarning, stacklevel=4)
+    warn(f"each of {ranks} ranks gets the whole data set, as from torch's DataLoader without a DistributedSampler; "
+                  'num_replicas="auto" gives each its share')
     return order._replace(num_replicas=1, rank=0)
 
 
@@ -176,4 +174,4 @@ _noted: set = set()
 def _note(text: str) -> None:
     if text not in _noted:
         _noted.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        warn(text)

@@ -2,7 +2,7 @@
 
 Loader ranks (and the embedded loader) have it forked by a process that has imported what it needs (_fork_server.py), or, where
 that cannot be, start it as `python _worker.py NUMBER SOCKET LIFELINE`: its own number and those of two descriptors. They talk
-to it over the socket; nobody else runs it. With num_workers=0 a thread of the program does the same (`penstock._here`). Needs the
+to it over the socket; nobody else runs it. With num_workers=0 the program's own thread does the same (`penstock._here`). Needs the
 standard library alone, and NumPy where arrays appear. The C++ side is runtime/datasets/python_workers.h, which has the
 protocol.
 
@@ -350,6 +350,8 @@ def import_from(config):
 class Worker:
     """`program`: the process id of whoever made the dataset, where workers are its children."""
 
+    caught = BaseException  # a worker that ended at a SystemExit or a KeyboardInterrupt would only be replaced
+
     def __init__(self, connection, number, program=None):
         self.connection = connection
         self.connection.settimeout(None)  # a module may have set another default
@@ -443,8 +445,17 @@ class Worker:
             if generators == imported_generators():
                 return made
 
+    def item_or_error(self, index, *key):
+        """An item of _own_samples.py may be the error, which travels to the program in the sample's place."""
+        try:
+            return self.item(index, *key)
+        except Exception as error:
+            if not getattr(self.dataset, "sends_errors", False) or about_the_machine(error, self.only_here):
+                raise
+            return self.dataset.instead(index, as_reply(self.reason_of(error)).decode())
+
     def load(self, body):
-        (kind, height, width, pixels), label, others = as_fields(self.item(*KEY.unpack(body)))
+        (kind, height, width, pixels), label, others = as_fields(self.item_or_error(*KEY.unpack(body)))
         seen = [[name, dtype, shape] for name, (dtype, shape, _) in others.items()]
         if seen != self.fields:
             def text(fields):
@@ -487,7 +498,7 @@ class Worker:
         """(status, buffers that follow each other)"""
         try:
             return GOOD, {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}[kind](body)
-        except BaseException as error:  # a worker that ended at a SystemExit or a KeyboardInterrupt would only be replaced
+        except self.caught as error:
             return ENVIRONMENT if about_the_machine(error, self.only_here) else BAD, [as_reply(self.reason_of(error))]
 
     def reason_of(self, error):
@@ -537,16 +548,21 @@ class Worker:
         if sent < sum(map(len, parts)):  # a signal came between
             self.connection.sendall(b"".join(parts)[sent:])
 
+    def request(self):
+        """(kind, body) of the next one; None: the loader has gone."""
+        head = self.receive(REQUEST.size)
+        if head is None:
+            return None
+        size, kind = REQUEST.unpack(head)
+        body = self.receive(size)
+        return None if body is None else (kind, body)
+
     def serve(self):
         while True:
-            head = self.receive(REQUEST.size)
-            if head is None:
+            request = self.request()
+            if request is None:
                 return
-            size, kind = REQUEST.unpack(head)
-            body = self.receive(size)
-            if body is None:
-                return
-            self.reply(*self.answer(kind, body))
+            self.reply(*self.answer(*request))
 
 
 def begin(connection, lifeline):

@@ -13,11 +13,11 @@ this process. The stream is the same, bit for bit.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import inspect
 import json
 import os
-import warnings
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -27,14 +27,13 @@ from ._place import of_distributed, place
 from ._program_order import BatchOrder, OfRows, Order, ProgramOrder
 from ._tensors import made_as
 from .batch import DictBatch, Facts, ListBatch, TupleBatch
-from .errors import ConfigError, DatasetError, Error, UsageError
+from .errors import ConfigError, DatasetError, Error, RunError, UsageError, as_raised, warn
 
 __all__ = ["DataLoader"]
 
 _NOTHING_YET = {"images": 0, "batches": 0, "order_hash": "0" * 32, "pixel_hash": "0" * 32, "ranges": [],
                 "bad_samples": [], "substituted": 0, "padding": 0}
 _FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's order
-_NOBODY = contextlib.nullcontext()
 
 
 class _Unsaid:
@@ -166,7 +165,8 @@ class DataLoader:
     Raises
     ------
     ConfigError, DatasetError, UsageError, PeerLostError, RunError (`penstock.errors`). Errors of `__getitem__` and of transforms are
-    DatasetErrors, and of their own classes as well.
+    DatasetErrors, and of their own classes as well. They come with the batch that the sample is in; next() then goes on with the next
+    batch, where the program loads for itself.
 
     Notes
     -----
@@ -513,7 +513,7 @@ class DataLoader:
         self._tensors.close()
         self._native.close()
         if self._given.here is not None:
-            self._given.here.forget_errors()
+            self._given.here.close()
 
     def __enter__(self) -> "DataLoader":
         return self
@@ -537,8 +537,10 @@ class DataLoader:
                 self._length = len(here.dataset)
             if self._cut.leaves_nothing(self._length):
                 return self._no_batches(self._length if here is None else len(here.dataset))
-        with self._python_wanted():
+        def opened() -> Any:
             return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **self._options)
+        here = self._given.here
+        return opened() if here is None else _with_warnings(_here.Call(opened), lambda call: here.run(call, opens=True))
 
     def _no_batches(self, dataset_size: int) -> NoBatches:
         job = json.loads(self._given.job)
@@ -581,10 +583,6 @@ class DataLoader:
         if self._cut is not None and self._length and batches_cut.leaves_nothing(len(indices)):
             return self._no_batches(self._length)
         return self._native.start_in_order(epoch, step, indices)
-
-    def _python_wanted(self) -> Any:
-        """Around whatever waits for samples: the program's own code runs meanwhile, where it runs in this process."""
-        return _NOBODY if self._given.here is None else self._given.here.wanted()
 
     def _move_to(self, device: Any) -> None:
         """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
@@ -642,7 +640,15 @@ class DataLoader:
         layout = self._given.layout
         fields = dict(zip(self._names, values))
         if layout is not None and self.collate_fn is None:
-            batch = layout.batch(fields)
+            try:
+                batch = layout.batch(fields)
+            except (RuntimeError, TypeError, ValueError, LookupError) as error:
+                odd = [] if isinstance(error, Error) else layout.unlike(fields)
+                if not odd:
+                    raise
+                indices = facts.indices if one is None else one(facts.indices)
+                raise as_raised(DatasetError(f"samples {indices[odd].tolist()} are not like those that were looked at, and cannot be put "
+                                             f"together with the others of their batch: {error}"), type(error).__mro__, error)
         else:
             samples = layout.samples(fields) if layout is not None else \
                 self._read_samples(values, facts.indices if one is None else one(facts.indices))
@@ -701,7 +707,8 @@ def _cut_of(order: Any, tail: Optional[str], mode: Optional[str], replicas: Opti
 
 
 class _Iteration:
-    """One iteration. It notices a load_state_dict that came after it was begun, and goes on from there."""
+    """One iteration. It notices a load_state_dict that came after it was begun, and goes on from there. Behind a batch that cannot be
+    made it goes on with the next one, as torch's does."""
 
     def __init__(self, loader: DataLoader, epoch: int, step: int) -> None:
         self._loader = loader
@@ -713,15 +720,23 @@ class _Iteration:
         if self._loader._given.here is not None:
             self._loader._given.here.forget_errors()
         order = self._loader._order
-        if order is None:
-            self._stream = self._loader._native.start_at(epoch, step)
-        else:
+        self._indices = None
+        if order is not None:
             indices, self._order_seen = order.evaluate(epoch, step)
             self._loader._epoch_was_sent()
-            self._stream = self._loader._start_in_order(epoch, step, indices)
+            self._indices = array.array("q", indices)
+        self._start(epoch, step)
+        if order is not None:
             order.seen = self._order_seen
-        self._epoch = epoch
         self._loads = self._loader._loads
+
+    def _start(self, epoch, step):
+        loader = self._loader
+        self._stream = loader._native.start_at(epoch, step) if self._indices is None else \
+            loader._start_in_order(epoch, step, self._indices)
+        self._epoch, self._step = epoch, step
+        self._call = None  # that waits for the next batch, also where the program was interrupted
+        self._failed = False
 
     def __iter__(self):
         return self
@@ -738,37 +753,61 @@ class _Iteration:
                     self._begin(epoch, step)
         if loader._unasked is not None and loader._unasked[0]() is self:
             loader._unasked = None
-        stream = self._stream
-        if stream is None:
+        if self._stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
         loader._tensors.settle()
-        here, problem = loader._given.here, None
-        try:
-            with loader._python_wanted():
-                native = stream.next()
-        except Error as error:
-            if here is None:
-                raise
-            problem = here.problem_of(error)
-        if here is not None and here.exits and problem is None:
-            problem = here.exit_of(json.loads(loader._native.report_json())["ranks"][0]["client"][loader.split], self._epoch)
-        if problem is not None:
-            try:
-                native = None
-                raise problem  # not in the handler: an exit has nothing to do with `error`
-            finally:
-                del problem  # which has this frame
+        if self._failed and self._step < len(loader):
+            self._start(self._epoch, self._step)
+        native = None if self._failed else self._next()
         if native is None:
             self._over = True
             loader._iterations.discard(self)
             if loader._last_epoch == self._epoch:
                 loader._cursor = loader._where_next()
             raise StopIteration
-        batch = loader._wrap(native)
-        loader._cursor = (self._epoch, native.step + 1)
-        if loader._order is not None:
-            loader._order.seen = self._order_seen
-        return batch
+        self._step = native.step + 1
+        here = loader._given.here
+        try:
+            batch = loader._wrap(native)
+        except DatasetError as error:  # of one of its samples
+            if here is None:
+                raise
+            problem = here.problem_of(error)
+        else:
+            loader._cursor = (self._epoch, self._step)
+            if loader._order is not None:
+                loader._order.seen = self._order_seen
+            return batch
+        native = None
+        try:
+            raise problem
+        finally:
+            del problem  # which has this frame
+
+    def _next(self):
+        here = self._loader._given.here
+        try:
+            if here is None:
+                return self._stream.next()
+            samples = len(self._indices) if self._indices is not None else self._loader._native.num_samples
+            size = self._loader.batch_size
+            if self._call is None:
+                self._call = _here.Call(self._stream.next)
+            call = self._call
+            try:
+                return _with_warnings(call, lambda call: here.run(call, max(1, min(size, samples - self._step * size))))
+            finally:
+                if call.done:
+                    self._call = None
+        except Error as error:
+            if isinstance(error, (DatasetError, RunError)) and self._loader.embedded:  # else it has ended the run
+                self._failed = True
+                self._step += 1
+            problem = error if here is None else here.problem_of(error)
+        try:
+            raise problem
+        finally:
+            del problem
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -782,10 +821,24 @@ class _Iteration:
                 pass
 
 
+def _with_warnings(call: Any, run: Callable[[Any], Any]) -> Any:
+    """What run(call) returns. What was said in the call's own thread is said here."""
+    try:
+        return run(call)
+    finally:
+        said, call.warnings = call.warnings, []
+        for text in said:
+            warn(text)
+
+
 def _warn(text: str) -> None:
+    call = _here.call_of_this_thread()
+    if call is not None:
+        call.warnings.append(text)
+        return
     if "the program holds all" in text:
         text += "; penstock.DataLoader(..., copy=True) lifts the limit"
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    warn(text)
 
 
 def _dtype_name(dtype: Any) -> Optional[str]:

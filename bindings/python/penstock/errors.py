@@ -7,7 +7,9 @@ An error of the program's own code (`__getitem__`, a transform) is a DatasetErro
 `except ValueError` catches it as with torch's DataLoader. Where Python has no object of both, it is a DatasetError alone.
 """
 
+import os
 import sys
+import warnings
 from typing import Any, Iterable, Optional
 
 from ._pickled import UnpicklableDataset
@@ -58,6 +60,14 @@ class PeerLostError(Error, ConnectionError):
     """A rank, receiver or program that this one needs is gone, or silent for `trainer.timeout_s`."""
 
     exit_code = 5
+
+
+def warn(text: str) -> None:
+    """A RuntimeWarning at the program's line that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 _BY_CODE = {kind.exit_code: kind for kind in (RunError, UsageError, ConfigError, DatasetError, PeerLostError)}
