@@ -43,5 +43,6 @@ if __name__ == "__main__":
     with open(path) as file:
         before, begin, rest = file.read().partition("<!-- table -->\n")
     assert begin and "<!-- end of table -->" in rest, path
+    text = before + begin + table() + "".join(rest.partition("<!-- end of table -->")[1:])
     with open(path, "w") as file:
-        file.write(before + begin + table() + "".join(rest.partition("<!-- end of table -->")[1:]))
+        file.write(text)

@@ -1,6 +1,7 @@
 #include "runtime/sample/sample_maker.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "runtime/base/field_value.h"
 #include "runtime/base/large_memory.h"
 #include "runtime/base/wire.h"
+#include "runtime/datasets/files_here.h"
 #include "runtime/sample/split_fields.h"
 #include "runtime/transforms/draw.h"
 
@@ -160,6 +162,16 @@ SampleStatus SampleMaker::make_others(const DrawKey& key, std::span<std::byte* c
   return SampleStatus::good();
 }
 
+SampleStatus SampleMaker::load(const DrawKey& key) {
+  try {
+    return context_->source().load(key, sample_);
+  } catch (const FileError& error) {
+    const bool of_file = is_missing(error) || error.code() == EACCES || error.code() == EPERM || error.code() == ELOOP;
+    if (!of_file || !context_->only_here()) throw;
+    return SampleStatus::bad(error.message());
+  }
+}
+
 SampleStatus SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
                                    std::span<std::byte* const> fields, SampleRecord& record) {
   const MonotonicClock clock;
@@ -168,7 +180,7 @@ SampleStatus SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t e
   record.index = index;
   record.draws.clear();
   const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
-  SampleStatus status = context_->source().load(key, sample_);
+  SampleStatus status = load(key);
   const Nanoseconds took = clock.now() - begun;
   times_.read_ns += took;
   if (context_->split().split.dataset.is_python()) times_.python_ns += took;

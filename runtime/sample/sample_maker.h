@@ -63,6 +63,7 @@ class SampleMaker {
   const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
  private:
+  SampleStatus load(const DrawKey& key);
   SampleStatus try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                         SampleRecord& record);
   bool substitute(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields,

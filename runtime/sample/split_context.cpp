@@ -26,7 +26,8 @@ SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
     : split_(split),
       variants_(make_variants(split)),
       workers_(make_workers(split, variants_, python)),
-      fields_(raw_fields(pipeline())) {}
+      fields_(raw_fields(pipeline())),
+      only_here_(python.only_here) {}
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
                                                        const PythonHost& python, const SourceBudget& budget,

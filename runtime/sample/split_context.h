@@ -50,6 +50,8 @@ class SplitContext {
   LearnedIndexes* learned() const noexcept { return learned_.get(); }       // nullptr: nothing is learned
   UnusableSamples& unusable() const noexcept { return unusable_; }
   LargeMemory* large() const noexcept { return large_.get(); }
+  // No other machine makes samples of it: a file that is missing here is the sample's trouble, not this machine's.
+  bool only_here() const noexcept { return only_here_; }
 
  private:
   SplitContext(const ResolvedSplit& split, const PythonHost& python);
@@ -64,6 +66,7 @@ class SplitContext {
   std::unique_ptr<LearnedIndexes> learned_;
   mutable UnusableSamples unusable_;
   std::shared_ptr<LargeMemory> large_;
+  bool only_here_ = false;
 };
 
 }  // namespace penstock

@@ -334,7 +334,9 @@ def test_batch_samplers_as_torch_has_them():
     for wrong, words in ((dict(batch_size=4), "excludes batch_size"), (dict(shuffle=True), "excludes"),
                          (dict(sampler=plain), "excludes"), (dict(drop_last=True), "drop_last")):
         raises(penstock.UsageError, words, lambda: penstock.DataLoader(job, split="train", batch_sampler=Buckets(), **wrong))
-    raises(penstock.UsageError, "no batch_size", lambda: penstock.DataLoader(job, split="train", batch_sampler=[[1, 2]]))
+    raises(penstock.UsageError, "no batch_size", lambda: penstock.DataLoader(job, split="train", batch_sampler=iter([[1, 2]])))
+    with penstock.DataLoader(job, split="train", batch_sampler=[[1, 2], [5, 3], [4]]) as train:
+        assert delivered(train) == [[1, 2], [5, 3], [4]]
     for sizes, words in (((4, 2, 4), "a batch of 2 indices (number 1), and its batch_size is 4"),
                          ((4, 5), "a batch of 5 indices (number 1)"), ((4, 0), "a batch of 0 indices")):
         with penstock.DataLoader(job, split="train", batch_sampler=Buckets(sizes)) as train:

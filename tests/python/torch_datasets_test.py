@@ -4,7 +4,9 @@ DataLoader gives."""
 import json
 import os
 import pickle
+import shutil
 import tempfile
+import time
 import unittest.mock
 import warnings
 
@@ -198,8 +200,13 @@ def test_cifar_and_mnist():
         # The published files' checksums are not those of these.
         with unittest.mock.patch.object(cifar, "check_integrity", lambda *_: True):
             cifars = CIFAR10(work, train=True, transform=V.ToTensor())
+            as_bytes = CIFAR10(work, train=True, transform=V.PILToTensor())  # nothing but a conversion
         assert same_as_torchs(cifars) == 40
         assert same_as_torchs(Subset(cifars, range(3, 37, 3))) == 12
+        assert _torch_datasets.recognise(as_bytes).why == ""
+        with penstock.DataLoader(as_bytes, 40) as loader:
+            images, _ = next(iter(loader))
+            assert images.dtype == torch.uint8 and images.shape == (40, 3, 32, 32) and torch.equal(images[7], as_bytes[7][0])
         cifars.data = cifars.data.copy()
         cifars.data[33, 5, 5, 1] ^= 1
         assert "picture 33" in _torch_datasets.recognise(cifars).why
@@ -250,6 +257,63 @@ def test_others_run_in_python():
         penstock.DataLoader(folder(target_transform=lambda label: label + 1), 16).close()
     assert any("in this process (num_workers=0)" in str(one.message) and "target_transform" in str(one.message)
                and one.filename == __file__ for one in said), said
+
+
+def test_transforms_that_leave_pictures_as_they_are():
+    """Or to the collate_fn: as torch's DataLoader has them."""
+    def equal(one, other):
+        return type(one) is type(other) and (all(map(equal, one, other)) if isinstance(one, tuple) else
+                                             torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other)
+    def same(dataset, **options):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with penstock.DataLoader(dataset, 4, **options) as ours:
+                for mine, theirs in zip(ours, torch.utils.data.DataLoader(dataset, 4, **options)):
+                    for one, other in zip(mine, theirs):
+                        assert equal(one, other), (one, other)
+    cropped = V.Compose([V.Resize(40), V.CenterCrop(32)])
+    for steps in (V.Compose([]), cropped):
+        same(ImageFolder(TRAIN, steps), collate_fn=list)
+    same(ImageFolder(TRAIN, V.PILToTensor()), collate_fn=list)
+    same(Subset(ImageFolder(TRAIN, V.PILToTensor()), [3]))
+
+
+def test_a_files_trouble_is_an_os_error_at_once():
+    with tempfile.TemporaryDirectory() as root:
+        shutil.copytree(TRAIN, os.path.join(root, "train"))
+        dataset = ImageFolder(os.path.join(root, "train"), STEPS)
+        os.truncate(dataset.samples[10][0], 5)
+        with penstock.DataLoader(dataset, 16) as loader:
+            os.remove(dataset.samples[40][0])
+            steps, found, begun = iter(loader), [], time.monotonic()
+            while len(found) < 5:
+                try:
+                    found.append(len(next(steps)[1]))
+                except FileNotFoundError as error:
+                    assert "index 40" in str(error) and isinstance(error, penstock.DatasetError), error
+                    found.append("missing")
+                except OSError as error:
+                    assert "index 10" in str(error) and isinstance(error, penstock.DatasetError), error
+                    found.append("torn")
+            assert found == ["torn", 16, "missing", 16, 16] and next(steps, None) is None
+            assert time.monotonic() - begun < 10
+
+
+def test_a_transform_that_is_changed_later_is_noticed():
+    dataset = folder()
+    with penstock.DataLoader(dataset, 16) as loader:
+        dataset.transform = V.Compose([V.Resize(32), V.CenterCrop(32), V.ToTensor()])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            raises(RuntimeWarning, lambda: iter(loader), "another transform")
+
+
+def test_limits_hold_where_the_first_steps_are_the_loaders():
+    steps = V.Compose([V.Resize(40), V.CenterCrop(32), Image.Image.copy, V.ToTensor()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with penstock.DataLoader(ImageFolder(TRAIN, steps), 16, limits__max_pixels=100) as loader:
+            raises(penstock.DatasetError, lambda: next(iter(loader)), "limits.max_pixels")
 
 
 class Endless(torch.utils.data.IterableDataset):

@@ -415,7 +415,7 @@ def test_what_is_the_programs_own_is_not_translated():
         assert [*made.steps[0]] == ["RandomHorizontalFlip"] and len(made.steps) == 2, made
         assert len(made.rest) == 2 and made.rest[0] is step and made.culprit == 0 and words in made.why, (words, made.why)
         assert [note.runs for note in made.notes[2:]] == ["Python worker"] * 2
-    assert translate(None) == ([], [], "", [], 0)
+    assert translate(None) == ([], [], "", [], 0, "Tensor")
     raises(penstock.UsageError, lambda: translate([resize, 3]), "3 is no transform")
     raises(penstock.UsageError, lambda: translate([own_function, T.RandomInvert()]), "RandomInvert(p=0.5) of penstock's", "own_function")
     raises(penstock.UsageError, lambda: translate([T.ToTensor(), own_function]), "ToDtype")

@@ -1,6 +1,8 @@
 """The words of torch's DataLoader: its arguments in its order, its samplers, its seeds."""
 
+import collections
 import inspect
+import itertools
 import json
 import os
 import sys
@@ -8,7 +10,7 @@ import warnings
 from unittest import mock
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
 from torchvision import transforms as V
 from torchvision.datasets import ImageFolder
 
@@ -143,6 +145,63 @@ def test_other_samplers():
             assert "order" in loader.state_dict() and len(order(loader)) == len(sampler)
 
 
+def test_a_programs_samplers_draw_as_under_torchs_loader():
+    def samplers():
+        yield RandomSampler(folder(), replacement=True)
+        yield SubsetRandomSampler(range(5, 60))
+        yield WeightedRandomSampler(torch.arange(80.0), 40)
+        yield BatchSampler(SubsetRandomSampler(range(30)), 8, False)
+    def drawn(make, sampler, **options):
+        words = dict(batch_sampler=sampler, batch_size=1) if isinstance(sampler, BatchSampler) else dict(batch_size=16, sampler=sampler)
+        loader = make(Numbers(), **words, **options)
+        torch.manual_seed(5)
+        return [torch.cat(list(loader)).tolist() for _ in range(2)] + torch.rand(2).tolist()
+    for sampler in samplers():
+        assert drawn(penstock.DataLoader, sampler) == drawn(torch.utils.data.DataLoader, sampler)
+        mine, theirs = (drawn(make, sampler, generator=torch.Generator().manual_seed(4))
+                        for make in (penstock.DataLoader, torch.utils.data.DataLoader))
+        assert mine == theirs
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_a_sampler_without_an_end_is_refused():
+    with penstock.DataLoader(Numbers(), 16, sampler=itertools.cycle(range(80))) as loader:
+        raises(penstock.UsageError, lambda: iter(loader), "more than 1,001,600 indices for a data set of 80 samples", "islice")
+    with penstock.DataLoader(Numbers(), 16, sampler=list(itertools.islice(itertools.cycle(range(80)), 5000))) as loader:
+        assert sum(map(len, loader)) == 5000
+
+
+def test_what_programs_read_of_a_loader():
+    for workers in (0, 3):
+        with penstock.DataLoader(folder(), 16, num_workers=workers) as loader:
+            assert loader.num_workers == workers
+    assert penstock.DataLoader[int] is not None
+
+
+def test_a_batch_is_placed_behind_the_collate_fn():
+    """The device "meta" stands for one that this machine lacks."""
+    def collate(samples):
+        assert all(one.device.type == "cpu" for one, *_ in samples)
+        Pair = collections.namedtuple("Pair", "images labels")
+        return Pair({"all": torch.stack([one for one, *_ in samples])}, [torch.tensor([label for _, label in samples]), "a text", None])
+    for dataset in (folder(), [(torch.ones(3) * index, index) for index in range(20)]):
+        with penstock.DataLoader(dataset, 4, collate_fn=collate, device="meta") as loader:
+            images, (labels, *rest) = next(iter(loader))
+            assert images["all"].device.type == labels.device.type == "meta" and labels.shape == (4,) and rest == ["a text", None]
+    with penstock.DataLoader([(torch.ones(3), "x")] * 8, 4, device="meta") as loader:
+        numbers, texts = next(iter(loader))
+        assert numbers.device.type == "meta" and list(texts) == ["x"] * 4
+    for words in (dict(dtype="float16"), dict(channels_last=True)):
+        raises(penstock.UsageError, lambda: penstock.DataLoader(Numbers(), 4, **words), next(iter(words)), "Numbers")
+
+
 def test_a_programs_batches_keep_the_place_that_was_said():
     batches = penstock.BatchSampler(penstock.SequentialSampler(8), 4, drop_last=False)
     for dataset, options in ((JOB, {"split": "train"}), (folder(), {})):
@@ -199,7 +258,9 @@ def test_an_own_samplers_set_epoch_is_followed():
                 for epoch in (first or 7, 8, 3, 2):
                     sampler.set_epoch(epoch)
                     assert order(loader) == order_of(epoch), epoch
-                assert order(loader) == order_of(3)
+                assert order(loader) == order_of(2), "the sampler says the same as before"
+                loader.set_epoch(6)
+                assert [order(loader) for _ in range(2)] == [order_of(6), order_of(7)]
 
 
 def test_a_state_brings_its_seed():

@@ -79,7 +79,7 @@ def _read_job(job: Any, asked: Asked) -> Given:
 
 
 def _read_dataset(dataset: Any, asked: Asked) -> Given:
-    from . import _prefix, _torch_datasets
+    from . import _torch_datasets
     if _torch_datasets.is_iterable_only(dataset):
         raise UsageError(f"{type(dataset).__name__} is an IterableDataset, of which no sample can be asked for by its number",
                          "give one with __len__ and __getitem__, or files that penstock reads: penstock.WebDataset, MDS, "
@@ -106,16 +106,26 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
     translated = _translated(transform, asked)
     if translated.rest:
         return _read_partly(dataset, found, transform, translated, asked)
-    if torchs and asked.transform is None and not found.side and not _prefix.end_in_one_size(translated.steps):
-        why = "its transform leaves pictures in sizes of their own; with CenterCrop((height, width)) loaders would read it"
+    why = _why_in_python(found, translated, asked) if torchs and asked.transform is None else ""
+    if why:
         return _read_partly(dataset, found, transform, translated._replace(rest=[transform], steps=[], why=why), asked)
     return _read_native(found, translated, asked)
+
+
+def _why_in_python(found: Any, translated: Any, asked: Asked) -> str:
+    """Of a transform whose steps loaders know all, and that comes to what they do not give."""
+    from . import _prefix
+    if asked.collates and translated.gives == "PIL":
+        return "its transform leaves PIL pictures to the collate_fn; with ToTensor loaders would read it"
+    if not found.side and not (translated.steps and _prefix.end_in_one_size(translated.steps)):
+        return "its transform leaves pictures in sizes of their own; with CenterCrop((height, width)) loaders would read it"
+    return ""
 
 
 def _read_partly(dataset: Any, found: Any, transform: Any, translated: Any, asked: Asked) -> Given:
     """One that penstock knows, with a transform that it knows in part: the first steps, or none."""
     from . import _prefix, _transform_notes
-    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest) if found.target is None else None
+    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest, _job.overrides_of("", {}, asked.more, asked.words)) if found.target is None else None
     if begun is not None:
         notes = _transform_notes.begun_in_python(translated.notes)
         return _read_python(begun, None, translated.why, asked, notes, found.rows, found.kept)
@@ -157,7 +167,7 @@ def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
     steps = translated.steps
     spec = found.source.to_spec()
     _doubt_classes(spec.get("folder"))
-    if not steps:
+    if not steps and not found.side:
         raise UsageError("transform is missing: what becomes of a picture",
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
     if found.side:  # changes nothing, and says the size of what would depend on the picture

@@ -101,7 +101,7 @@ class Here:
 
     def name_anew(self) -> None:
         """A job with the new name is another one, whose loader asks for the length again; who knows the old name goes on."""
-        self._name = f"{next(_numbers)}:{type(self.dataset).__name__}"
+        self._name = str(next(_numbers))
         _living[self._name] = self
 
     @property
@@ -178,17 +178,22 @@ class Here:
 
     def _answer(self, call: Call, samples: int) -> None:
         """Until the call is done. Requests of other calls that come meanwhile are answered as well: they wait, too."""
-        while not call.done:
-            # In their order, the sample that was begun and interrupted first.
-            ready = [one for one in self._connections if one.begun] or self._ready(FURTHER_MS if 0 < samples <= call.answered else None)
-            if not ready and not call.done:
-                samples = 0  # more are wanted than the batch has: one of them cannot be used
-            for one in ready[:1]:
-                kind = one.answer_one()
-                if kind is None:
-                    self._drop(one)
-                elif kind != HELLO:
-                    call.answered += 1
+        with contextlib.ExitStack() as kept:
+            seeding = False
+            while not call.done:
+                # In their order, the sample that was begun and interrupted first.
+                ready = [one for one in self._connections if one.begun] or self._ready(FURTHER_MS if 0 < samples <= call.answered else None)
+                if not ready and not call.done:
+                    samples = 0  # more are wanted than the batch has: one of them cannot be used
+                for one in ready[:1]:
+                    if not seeding:
+                        kept.enter_context(generators_kept())
+                        seeding = True
+                    kind = one.answer_one()
+                    if kind is None:
+                        self._drop(one)
+                    elif kind != HELLO:
+                        call.answered += 1
 
     def _ready(self, only_the_end_ms: Optional[int]) -> List[_Connection]:
         """Connections with a request, once there is one or somebody has called _wake(); with a time, none within it."""
@@ -248,10 +253,6 @@ class _Connection(Worker):
 
     def given(self, text: str) -> Any:
         return self._here.dataset
-
-    def answer(self, kind: int, body: Any) -> tuple:
-        with generators_kept():
-            return super().answer(kind, body)
 
     def reason_of(self, error: BaseException) -> str:
         reason = as_reply(why(error)).decode()

@@ -24,19 +24,24 @@ def end_in_one_size(steps: Sequence[Any]) -> bool:
     return True
 
 
+_OF_PICTURES = ("limits.", "arithmetic=", "color=", "exif=")
+
+
 class Begun:
-    def __init__(self, source: Any, steps: Sequence[Any], rest: Sequence[Any]) -> None:
+    def __init__(self, source: Any, steps: Sequence[Any], rest: Sequence[Any], overrides: Sequence[str] = ()) -> None:
+        """`overrides`: what the job says of pictures beside its steps."""
         self.source = source
         self.steps = list(steps)
         self.rest = list(rest)
+        self.overrides = list(overrides)
         self._made: Any = None  # (seed, Preprocessor) of this process
 
     @staticmethod
-    def of(source: Any, steps: Sequence[Any], rest: Sequence[Any]) -> Optional["Begun"]:
-        """None where there are no first steps, where they do not end in one size, and where pictures are no files."""
+    def of(source: Any, steps: Sequence[Any], rest: Sequence[Any], overrides: Sequence[str]) -> Optional["Begun"]:
+        """`overrides`: of the whole job. None where there are no first steps, where they do not end in one size, and where pictures are no files."""
         if not steps or type(source) not in (datasets.ImageFolder, datasets.FileList):
             return None
-        begun = Begun(source, steps, rest)
+        begun = Begun(source, steps, rest, [one for one in overrides if one.startswith(_OF_PICTURES)])
         try:
             begun._preprocessor(0)
         except (ConfigError, UsageError):
@@ -64,7 +69,7 @@ class Begun:
         if self._made is None or self._made[0] != seed:
             job = {"seed": seed, "splits": {"data": {"dataset": {"folder": "/"}, "mode": "train", "batch_size": 1,
                                                      "pipeline": self.steps}}}
-            self._made = seed, Preprocessor(job, "data", dtype="uint8", output="numpy", threads=1)
+            self._made = seed, Preprocessor(job, "data", dtype="uint8", output="numpy", threads=1, overrides=self.overrides)
         return self._made[1]
 
     def __getstate__(self) -> dict:

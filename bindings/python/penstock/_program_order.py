@@ -8,14 +8,20 @@ others, so that is refused.
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
+import sys
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import _penstock
 from ._torch_datasets import type_name
 from .errors import ConfigError, UsageError
 from .samplers import BatchSampler
+
+
+# What does not end after so many indices never does.
+_FEWEST, _PASSES = 1_000_000, 20
 
 
 def send_epoch(epoch: int, *samplers: Any) -> None:
@@ -39,6 +45,8 @@ class Flattened:
         self.batches = batch_sampler
         self._name = "the batch sampler" + (f" of split {split!r}" if split else "")
         size = getattr(batch_sampler, "batch_size", None)
+        if size is None and _lists(batch_sampler):
+            size = max(map(len, batch_sampler), default=1)
         if not isinstance(size, int) or size < 1:
             raise UsageError(f"{self._name} has no batch_size",
                              "give it an attribute batch_size: how many indices its batches have, but the last")
@@ -60,7 +68,8 @@ class Flattened:
                 wrong = (number, len(batch)) if short is None else short
                 raise UsageError(f"{self._name} gave a batch of {wrong[1]} indices (number {wrong[0]}), and its "
                                  f"batch_size is {self.batch_size}",
-                                 "batches have one size here, but the last, which may be shorter")
+                                 "batches have one size here, but the last, which may be shorter; torch's own DataLoader has "
+                                 "others, and penstock.wrap() makes the pictures of its batches")
             if len(batch) < self.batch_size:
                 short = (number, len(batch))
             yield from batch
@@ -76,13 +85,16 @@ class Flattened:
         return samples if full - self.batch_size < samples <= full else full
 
 
+def _lists(batches: Any) -> bool:
+    return isinstance(batches, (list, tuple)) and all(isinstance(one, (list, tuple)) for one in batches)
+
+
 def indices_of(sampler: Any) -> Optional[List[int]]:
     """The indices that it may give, where it says so without being evaluated, which may draw: a list; torch's samplers of a subset or
     with weights; lists of lists. None: any."""
     if isinstance(sampler, Flattened):
         batches = sampler.batches
-        listed = isinstance(batches, (list, tuple)) and all(isinstance(one, (list, tuple)) for one in batches)
-        return indices_of([index for batch in batches for index in batch] if listed else getattr(batches, "sampler", None))
+        return indices_of([index for batch in batches for index in batch] if _lists(batches) else getattr(batches, "sampler", None))
     kind = type_name(sampler)
     if kind == "torch.utils.data.sampler.SubsetRandomSampler":
         sampler = sampler.indices
@@ -112,23 +124,25 @@ class OfRows:
 
 
 class ProgramOrder:
-    def __init__(self, sampler: Any, split: str, may_be_empty: bool = False) -> None:
+    def __init__(self, sampler: Any, split: str, dataset_size: int = 0, as_torchs: bool = False, generator: Any = None) -> None:
+        """`as_torchs`: it may be empty, and torch's generator is drawn from as torch's DataLoader does with that `generator`."""
         self.sampler = sampler
+        self._dataset_size, self._generator = dataset_size, generator
         self._split = split
-        self._may_be_empty = may_be_empty
+        self._as_torchs = as_torchs
         self.seen: Optional[Tuple[int, int, str]] = None      # (epoch, samples, digest) of the iteration that moved last
         self._expected: Optional[Tuple[int, int, str]] = None  # (epoch, step, digest) of a loaded state
 
     def evaluate(self, epoch: int, step: int) -> Tuple[List[int], Tuple[int, int, str]]:
         """The order of an iteration over `epoch`, and what to remember of it."""
         send_epoch(epoch, self.sampler)
-        given = list(self.sampler)  # what it raises itself is its own
+        given = self._listed()  # what it raises itself is its own
         try:
             order = list(map(operator.index, given))
         except TypeError as problem:
             raise UsageError(f"the sampler of split {self._split!r} has to give integers, one a sample: {problem}",
                              "a batch sampler is given as batch_sampler=") from None
-        if not order and not self._may_be_empty:
+        if not order and not self._as_torchs:
             raise UsageError(f"the sampler of split {self._split!r} gave no index for epoch {epoch}",
                              "check its dataset and num_replicas")
         digest = _penstock.order_digest(order)
@@ -140,6 +154,19 @@ class ProgramOrder:
                 "use a sampler whose order follows from the epoch (set_epoch), as penstock.RandomSampler's does; "
                 "torch's RandomSampler draws a new one every time, unless its generator is restored first")
         return order, (epoch, len(order), digest)
+
+    def _listed(self) -> list:
+        indices = iter(self.sampler)
+        torch = sys.modules.get("torch")
+        if self._as_torchs and torch is not None:  # its workers' seed, between the sampler's iter() and first next()
+            torch.empty((), dtype=torch.int64).random_(generator=self._generator)
+        most = _FEWEST + _PASSES * self._dataset_size
+        given = list(itertools.islice(indices, most))
+        if len(given) == most and next(indices, None) is not None:
+            raise UsageError(f"the sampler of split {self._split!r} gave more than {most:,} indices for a data set of "
+                             f"{self._dataset_size:,} samples, and an order is listed where its iteration begins",
+                             "give a sampler that ends: itertools.islice(…) of one that does not")
+        return given
 
     def samples(self) -> int:
         """Of an iteration: by the last one, else by len(sampler)."""

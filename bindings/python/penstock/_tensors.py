@@ -17,7 +17,7 @@ import importlib.util
 import os
 import sys
 import threading
-from typing import Any, Callable, Collection, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from . import _job, _penstock
 from ._gpu_images import GpuImages
@@ -29,8 +29,11 @@ __all__ = ["Tensors", "has_torch", "made_as"]
 class Tensors:
     """An array after another, each by itself."""
 
-    def __init__(self, one: Optional[Callable], copies: bool, pinned: bool = False) -> None:
+    def __init__(self, one: Optional[Callable], copies: bool, pinned: bool = False, plain: Optional[Callable] = None,
+                 place: Optional[Callable[[Any], Any]] = None) -> None:
         self.one = one
+        self.plain = plain or one  # a view of an array in the batch's memory
+        self._place = place
         self.copies = copies  # what it makes has memory of its own
         self.pinned = pinned
 
@@ -38,6 +41,10 @@ class Tensors:
         """Lists, which are fields of text or bytes, stay as they are. `raw`: places of images that are to be finished;
         `elsewhere`: of the first of those, samples that are in memory of loaders' GPUs."""
         return [array if isinstance(array, list) else self.one(array) for array in arrays]
+
+    def place(self, batch: Any) -> Any:
+        """What a collate_fn made of views, with its tensors where the program wants them."""
+        return batch if self._place is None else self._place(batch)
 
     def settle(self) -> None:
         pass
@@ -64,7 +71,8 @@ class _OnGpu(Tensors):
     """Copies to a CUDA device, and finishes images there where it was told how."""
 
     def __init__(self, device: Any, pinned: bool) -> None:
-        super().__init__(None, True, pinned)
+        from torch.utils.dlpack import from_dlpack
+        super().__init__(None, True, pinned, plain=from_dlpack, place=lambda batch: _moved(_pinned(batch) if pinned else batch, device, pinned))
         self._device = device
         self._stream: Any = None
         self._under_way: Optional[tuple] = None  # the copies' event, and what they read
@@ -200,7 +208,8 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
         if importlib.util.find_spec("numpy") is None:
             raise UsageError(f'output is "numpy", and {sys.executable} has no NumPy',
                              "pip install numpy; or install torch, whose tensors are then the default")
-        return Tensors((lambda array: array.numpy().copy(order="K")) if copy else (lambda array: array.numpy()), copy)
+        return Tensors((lambda array: array.numpy().copy(order="K")) if copy else (lambda array: array.numpy()), copy,
+                       plain=lambda array: array.numpy())
     if output != "torch":
         raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
     import torch
@@ -221,12 +230,41 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
             _check_gpu(device, target, gpus)
             return _OnGpu(target, pin_memory)
         # A copy that has ended when it returns: the batch's memory may go back at once.
-        return Tensors(lambda array: from_dlpack(array).to(target, copy=True), True)
+        return Tensors(lambda array: from_dlpack(array).to(target, copy=True), True, plain=from_dlpack,
+                       place=lambda batch: _moved(batch, target, False))
     if pin_memory:
-        return Tensors(lambda array: from_dlpack(array).pin_memory(), True, True)
+        return Tensors(lambda array: from_dlpack(array).pin_memory(), True, True, plain=from_dlpack, place=_pinned)
     if copy:
-        return Tensors(lambda array: from_dlpack(array).clone(), True)
+        return Tensors(lambda array: from_dlpack(array).clone(), True, plain=from_dlpack)
     return Tensors(from_dlpack, False)
+
+
+def _pinned(batch: Any) -> Any:
+    return _each(batch, lambda one: one.pin_memory(), "pin_memory")
+
+
+def _moved(batch: Any, device: Any, non_blocking: bool) -> Any:
+    """On the CUDA stream that is current."""
+    return _each(batch, lambda one: one.to(device, non_blocking=non_blocking), "to")
+
+
+def _each(batch: Any, move: Callable[[Any], Any], method: str) -> Any:
+    """The batch with all its tensors moved, in whatever mappings, tuples and lists, and objects that have such a method, as torch's
+    own DataLoader goes through one that it pins."""
+    if isinstance(batch, (str, bytes)):
+        return batch
+    if type(batch) not in (dict, list, tuple) and hasattr(batch, method):  # a tensor, or an object of the program's
+        return move(batch)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_each(one, move, method) for one in batch))
+    parts: Any = {name: _each(one, move, method) for name, one in batch.items()} if isinstance(batch, Mapping) else \
+        [_each(one, move, method) for one in batch] if isinstance(batch, (tuple, list)) else None
+    if parts is None or type(batch) in (dict, list):
+        return batch if parts is None else parts
+    try:
+        return type(batch)(parts)
+    except TypeError:
+        return parts
 
 
 def _check_gpu(device: Any, target: Any, gpus: int) -> None:

@@ -35,6 +35,7 @@ class Translated(NamedTuple):
     translated (ToImage, ToTensor, ToDtype, Normalize …), so that this step is given what torchvision would give it; `steps` has no
     ToDtype and no Normalize then.
     `why`: one sentence: which step cannot be translated, rest[culprit], and why; empty where rest is.
+    `gives`: what torchvision's steps would return, "PIL" or "Tensor".
     `notes`: a `_transform_notes.Note` for each step of the program's, in order.
     """
 
@@ -43,6 +44,7 @@ class Translated(NamedTuple):
     why: str
     notes: list
     culprit: int = 0
+    gives: str = "Tensor"
 
 
 class _Walk:
@@ -133,4 +135,4 @@ def translate(transform: Any) -> Translated:
                 for one in steps[:first]:
                     walk.add(one)
             return walk.up_to(steps, number, first, f"{name_of(step)}: {problem}")
-    return Translated(walk.steps + walk.at.finishing + walk.tail, [], "", [note for note, _ in walk.notes])
+    return Translated(walk.steps + walk.at.finishing + walk.tail, [], "", [note for note, _ in walk.notes], gives=walk.at.kind)

@@ -45,7 +45,7 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
     if generator is not None and seed is not None:
         raise UsageError("generator and seed both decide the draws", "give one of them")
     if batch_sampler is not None:
-        if batch_size is not None or shuffle or sampler is not None or drop_last:
+        if batch_size not in (None, 1) or shuffle or sampler is not None or drop_last:
             raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last",
                              "it decides all of that itself")
         order = order._replace(given=batch_sampler)

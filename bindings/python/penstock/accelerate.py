@@ -73,7 +73,7 @@ class PreparedLoader(DataLoaderStateMixin):
         self.gradient_state._add_dataloader(self)
         try:
             for batch in steps:
-                self.end_of_dataloader = batch.step + 1 == len(self.loader)
+                self.end_of_dataloader = self.loader._cursor[1] == len(self.loader)  # of whatever a collate_fn made
                 yield batch
         finally:
             self.gradient_state._remove_dataloader(self)

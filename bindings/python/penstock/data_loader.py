@@ -18,6 +18,7 @@ import contextlib
 import inspect
 import json
 import os
+import types
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -96,7 +97,7 @@ class DataLoader:
     collate_fn
         Called in this process with a list of the batch's samples, views of its memory: `(image, label, …)` of a job or a data
         set that loaders read, else what the data set returned. What it returns is the batch. The generators of random, NumPy and
-        torch are seeded for it from (seed, epoch, step, rank), and put back.
+        torch are seeded for it from (seed, epoch, step, rank), and put back. `pin_memory` and `device` are for what it returns.
     pin_memory
         Give tensors in page-locked memory that torch allocated; without a CUDA device a RuntimeWarning, as torch's own
         DataLoader gives. The loader's own memory is never registered with CUDA: a non_blocking copy out of memory that is
@@ -226,9 +227,14 @@ class DataLoader:
                                                         order.num_replicas in (None, 1) and place()[0] in (None, 1),
                                                         collate_fn is not None))
         self.split, self._given = given.split, given
+        for name, value in (("dtype", dtype), ("channels_last", channels_last)):
+            if given.layout is not None and value is not None:
+                raise UsageError(f"{name}={value!r} is for pictures that loaders make, and {type(dataset).__name__}'s samples are made in "
+                                 "Python", "let the data set or the collate_fn convert them")
         lines = list(given.overrides)
         programs = order.sampler if given.rows is None or order.sampler is None else OfRows(order.sampler, given.rows)
-        self._order = None if programs is None else ProgramOrder(programs, self.split, may_be_empty=torchs)
+        self._order = None if programs is None else \
+            ProgramOrder(programs, self.split, len(dataset) if torchs else 0, as_torchs=torchs, generator=generator)
         if self._order is not None:
             lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]
         if order.drop_uneven:
@@ -244,13 +250,16 @@ class DataLoader:
         if torchs:
             self._cut = _cut_of(order, tail, mode, _replicas(replicas, of_ranks, ranks_per_replica), ranks_per_replica or 1)
             self._length = len(dataset) if given.rows is None else len(given.rows)
-        self._native = self._open(self._tensors.wants_raw_images())
+        self.collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
+        self._native = self._open(self._tensors.wants_raw_images() and not self._collates())
         if order.shuffle and order.followed is None and isinstance(self._native, NoBatches) and self._length == 0:
             raise DatasetError(f"the dataset {type(dataset).__name__} is empty, and cannot be shuffled", "leave shuffle out, as for torch")
         self._given_sampler, self._given_batches = order.given, batch_sampler
         self._followed, self._followed_epoch = order.followed, 0
+        self._follows = False                   # the program has said epochs to it
         self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
-        self.collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
+        self._num_workers = work.num_workers
+        self._transform = getattr(dataset, "transform", None) if torchs and given.layout is None else None
         self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self._finish_images("MixUp mixes batches that are finished")
@@ -285,6 +294,8 @@ class DataLoader:
         self._unasked: Optional[tuple] = None
         self._loads = 0                         # how often load_state_dict was called
 
+    __class_getitem__ = classmethod(types.GenericAlias)  # DataLoader[Any], as in a program's annotations
+
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
         self._follow()
@@ -307,7 +318,10 @@ class DataLoader:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
         epoch 0. An iteration that is dropped before its first batch does not count: Lightning calls `iter()` to see whether it
         can."""
-        epoch = _job.epoch_of(epoch)
+        self._follows = False
+        self._set_epoch(_job.epoch_of(epoch))
+
+    def _set_epoch(self, epoch: int) -> None:
         if self._resumed is not None and self._resumed[0] == epoch:
             self._resumed_epoch_reported = True
             return  # a training loop that says what the state says
@@ -454,7 +468,10 @@ class DataLoader:
 
     @property
     def num_workers(self) -> int:
-        """Threads that load in this process, for this loader and others of it; 0 where loader ranks do."""
+        """As it was given, to a data set; else threads that load in this process, for this loader and others of it, and 0 where
+        loader ranks do."""
+        if self._may_be_kept:
+            return self._num_workers
         if not self.embedded:
             return 0
         ranks = json.loads(self._native.report_json())["ranks"]
@@ -559,9 +576,16 @@ class DataLoader:
 
     def _follow(self) -> None:
         """What the program has said since, to its sampler or by its data set: of the coming epoch."""
-        if self._followed is not None and self._followed.epoch != self._followed_epoch and self._followed.epoch >= 0:
-            self._followed_epoch = self._followed.epoch
-            self.set_epoch(self._followed_epoch)
+        if self._followed is not None and self._followed.epoch >= 0:
+            said = self._followed.epoch != self._followed_epoch
+            # Who has said an epoch to it once gets that until it says another, as from torch's.
+            if said or (self._follows and self._next_epoch is None and self._resumed is None):
+                self._followed_epoch, self._follows = self._followed.epoch, True
+                self._set_epoch(_job.epoch_of(self._followed_epoch))
+        if self._transform is not None and getattr(self._dataset, "transform", None) is not self._transform:
+            self._transform = None
+            warn(f"{type(self._dataset).__name__} has another transform than when this DataLoader was made, and loaders go on with that "
+                 "one: make a new DataLoader")
         self._follow_length()
 
     def _epoch_was_sent(self) -> None:
@@ -573,9 +597,9 @@ class DataLoader:
         """A data set in this process may have another length in each epoch, which torch's samplers ask for anew."""
         here = self._given.here
         if here is not None and len(here.dataset) != self._native.dataset_size:
-            before = here.text
+            before = json.dumps(here.text)
             here.name_anew()
-            self._given = self._given._replace(job=self._given.job.replace(before, here.text))
+            self._given = self._given._replace(job=self._given.job.replace(before, json.dumps(here.text)))
             self._open_again()
 
     def _start_in_order(self, epoch: int, step: int, indices: Sequence[int]) -> Any:
@@ -594,7 +618,7 @@ class DataLoader:
                 raise UsageError(f"this DataLoader leaves images raw for {self._tensors.figures()['name']}, and cannot be "
                                  f"moved to {device}", "make it with that device")
             untouched = not self._iterations and self._last_epoch < 0
-            if moved.wants_raw_images() and not self._native.raw_images and untouched:
+            if moved.wants_raw_images() and not self._native.raw_images and untouched and not self._collates():
                 finished, self._native = self._native, self._open(True)
                 finished.close()
             self._tensors.close()
@@ -609,11 +633,17 @@ class DataLoader:
         if self._native.raw_images:
             self._tensors.finish_with(self._native.finisher())
         else:
-            self._tensors.get_finished(why_not)
+            self._tensors.get_finished("batches are put together by the program" if self._collates() else why_not)
 
     def _wrap(self, native):
         tensors, facts = self._tensors, native
         values = [native[name] for name in self._names]
+        if self._collates() and not self._native.raw_images:
+            arrays = [one if isinstance(one, list) else tensors.plain(one)
+                      for one in [*values, native.indices, native.valid, native.substituted]]
+            held = not tensors.copies and not (self._may_be_kept and native.held > self._native.hold)
+            *values, indices, valid, substituted = arrays if held else [one if isinstance(one, list) else _copy_of(one) for one in arrays]
+            return self._collated(values, native if held else Facts(native, indices, valid, substituted), tensors.plain if held else None)
         if tensors.copies:  # and then nothing may hold the batch's memory
             tensors.meet(self._native)
             *values, indices, valid, substituted = tensors.of(
@@ -628,12 +658,16 @@ class DataLoader:
         return self._batch_of(values, facts, None if isinstance(facts, Facts) else tensors.one)
 
     def _batch_of(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
-        if self._given.layout is not None or self._given.target is not None or self.collate_fn is not None:
+        if self._collates():
             return self._collated(values, facts, one)
         if self._as_dict:
             named = zip((self._keys.get(name, name) for name in self._names), values)
             return DictBatch(named)._describe(facts, one)
         return ListBatch(values)._describe(facts, one)
+
+    def _collates(self) -> bool:
+        """Are batches put together here?"""
+        return self._given.layout is not None or self._given.target is not None or self.collate_fn is not None
 
     def _collated(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
         """What collate_fn makes of the samples; without one, what torch's default_collate would make of them."""
@@ -655,6 +689,7 @@ class DataLoader:
             with _here.generators_kept():
                 _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
                 batch = (self.collate_fn or _default_collate)(samples)
+        batch = self._tensors.place(batch)
         if type(batch) is list:
             return ListBatch(batch)._describe(facts, one)
         if type(batch) is tuple:

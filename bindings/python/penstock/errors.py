@@ -4,9 +4,11 @@ Each carries `message`, `remedy` (may be empty) and `exit_code`, which is the `p
 UnpicklableDataset, a dataset object that worker processes cannot be sent, is a plain TypeError.
 
 An error of the program's own code (`__getitem__`, a transform) is a DatasetError and an instance of the class that was raised, so
-`except ValueError` catches it as with torch's DataLoader. Where Python has no object of both, it is a DatasetError alone.
+`except ValueError` catches it as with torch's DataLoader. Where Python has no object of both, it is a DatasetError alone. A picture
+that loaders cannot read is an OSError as well, and a FileNotFoundError where its file is missing.
 """
 
+import errno
 import os
 import sys
 import warnings
@@ -79,7 +81,10 @@ def make(exit_code: int, message: str, remedy: str) -> Error:
         from ._job import by_keyword  # which knows these classes
         message = by_keyword(message)
     remedy = remedy.replace("set on_error: substitute", 'say on_error="substitute"').replace("bad_samples.max_", "bad_samples__max_")
-    return typed(_BY_CODE.get(exit_code, RunError)(message, remedy))
+    error = typed(_BY_CODE.get(exit_code, RunError)(message, remedy))
+    if type(error) is DatasetError and "repair or remove the files" in remedy:  # as open() and Pillow say it of a picture
+        return as_raised(error, [FileNotFoundError if os.strerror(errno.ENOENT) in message else OSError])
+    return error
 
 
 def typed(error: Error) -> Error:
