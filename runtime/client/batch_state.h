@@ -4,9 +4,8 @@
 //   auto state = std::make_shared<BatchState>(form, lent, give_back);                // for each batch
 //   return BatchState::batch_of(state);
 //
-// Lifetime: copies of a Batch share one BatchState; the last one gives the batch buffer back, by `give_back`, which
-//   also keeps alive whoever takes it (the DataLoader's inside, and so an embedded world). The mapping of the pool
-//   outlives both.
+// Lifetime: copies of a Batch share one BatchState; the last one gives the batch buffer back, by `give_back`, to whoever
+//   takes it (the DataLoader's inside) if that is still there. The mapping of the pool outlives both.
 // Thread-safety: a batch may be used by one thread at a time, and its last copy dropped in any. Ownership: the batch
 // buffer.
 // Failure: none; `give_back` must not throw.

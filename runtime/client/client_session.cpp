@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -180,7 +181,8 @@ T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   const uint64_t question = questions_.ask();
   ReceiverAnswer answer;
   try {
-    answer = answer_to(question, what);
+    const bool opens = std::is_same_v<T, ClientOpened>;
+    answer = answer_to(question, what, opens ? options_.opening_timeout_ns : options_.timeout_ns);
   } catch (...) {  // interrupted by while_waiting, or an end of the conversation
     if (auto left = questions_.abandon(question)) {
       try {
@@ -203,8 +205,8 @@ T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   unexpected();
 }
 
-ReceiverAnswer ClientSession::answer_to(uint64_t question, const std::string& what) {
-  WaitDeadline wait_deadline(clock_, options_.timeout_ns);
+ReceiverAnswer ClientSession::answer_to(uint64_t question, const std::string& what, Nanoseconds limit_ns) {
+  WaitDeadline wait_deadline(clock_, limit_ns);
   for (;;) {
     // Another thread may have received it while we had released the lock.
     if (auto answer = questions_.take(question)) return std::move(*answer);
@@ -254,7 +256,7 @@ std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& wha
     }
     switch (wait_deadline.look(returned_.still_all_held(iteration), returned_.any_of(iteration))) {
       case WaitDeadline::WaitOutcome::wait: break;
-      case WaitDeadline::WaitOutcome::loaders_late: too_late(what);
+      case WaitDeadline::WaitOutcome::loaders_late: too_late(what, wait_deadline.limit_ns());
       case WaitDeadline::WaitOutcome::program_late: holds_too_much();
     }
     if (options_.while_waiting && wait_deadline.callback_due()) {
@@ -378,8 +380,8 @@ void ClientSession::hung_up(const std::string& what) {
   throw Error(ErrorKind::peer_lost, why, options_.server.empty() ? "" : "see the messages of " + options_.server);
 }
 
-void ClientSession::too_late(const std::string& what) {
-  failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(options_.timeout_ns / kSecond) +
+void ClientSession::too_late(const std::string& what, Nanoseconds limit_ns) {
+  failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(limit_ns / kSecond) +
              " s for " + what + " of split '" + options_.split + "'";
   // An answer that comes after all would be taken for that to the next question.
   socket_.close();

@@ -73,7 +73,8 @@ class ClientSession {
     std::string split;                     // in messages, as the following
     int hold = 0;                          // trainer.hold
     std::string server;                    // whose messages say more: "`penstock run`"; empty: there are none
-    Nanoseconds timeout_ns = 0;            // trainer.timeout_s
+    Nanoseconds timeout_ns = 0;            // trainer.timeout_s, for a batch
+    Nanoseconds opening_timeout_ns = 0;    // for the answer to open(), which may begin with a start of workers
     std::function<std::string()> problem;  // what ended a receiver in this process; may say nothing
     std::function<void(const std::string&)> on_warning;  // both may throw, and are called without the lock
     std::function<void()> while_waiting;
@@ -118,7 +119,7 @@ class ClientSession {
 
   template <class T>
   T expect(const std::string& what, UniqueFd* fd = nullptr) PENSTOCK_REQUIRES(mutex_);
-  ReceiverAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
+  ReceiverAnswer answer_to(uint64_t question, const std::string& what, Nanoseconds limit_ns) PENSTOCK_REQUIRES(mutex_);
   void answered(ReceiverAnswer answer) PENSTOCK_REQUIRES(mutex_);
   void undo(ReceiverAnswer left) PENSTOCK_REQUIRES(mutex_);
   void add_pool(const ClientIteration& iteration, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
@@ -137,7 +138,7 @@ class ClientSession {
   void without_lock(const Call& call) PENSTOCK_REQUIRES(mutex_);
 
   [[noreturn]] void hung_up(const std::string& what) PENSTOCK_REQUIRES(mutex_);
-  [[noreturn]] void too_late(const std::string& what) PENSTOCK_REQUIRES(mutex_);
+  [[noreturn]] void too_late(const std::string& what, Nanoseconds limit_ns) PENSTOCK_REQUIRES(mutex_);
   [[noreturn]] void holds_too_much() const;
 
   const Options options_;

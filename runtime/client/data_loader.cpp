@@ -4,6 +4,7 @@
 // stay on a loader's GPU.
 #include "runtime/client/data_loader.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -73,8 +74,13 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   Batch next(uint64_t iteration) {
     std::optional<LentBatch> lent = session_->next(iteration);
     if (!lent) return {};
-    return BatchState::batch_of(std::make_shared<BatchState>(
-        form_, *lent, [self = shared_from_this(), info = lent->info] { self->session_->release(info); }));
+    // A batch that outlives the loader keeps its memory, and none of the loader's threads; but images in memory of
+    // loaders' GPUs are there for as long as the loader is.
+    const auto kept = lent->buffer_ranges.empty() ? nullptr : shared_from_this();
+    return BatchState::batch_of(
+        std::make_shared<BatchState>(form_, *lent, [kept, loader = weak_from_this(), info = lent->info] {
+          if (const auto self = loader.lock()) self->session_->release(info);
+        }));
   }
 
   std::string report() {
@@ -95,6 +101,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session.hold = connection_.job.trainer.hold;
     session.server = server_name(connection_.origin);
     session.timeout_ns = static_cast<Nanoseconds>(connection_.job.trainer.timeout_s * 1e9);
+    session.opening_timeout_ns = session.timeout_ns;
+    if (embedded()) {  // which lists the data set and starts workers; neither is a wait for a batch
+      session.opening_timeout_ns =
+          std::max(session.timeout_ns, static_cast<Nanoseconds>(TrainerSpec{}.timeout_s * 1e9));
+    }
     if (connection_.host) session.problem = [host = connection_.host.get()] { return host->problem(); };
     session.on_warning = options.on_warning;
     session.while_waiting = options.while_waiting;

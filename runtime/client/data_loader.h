@@ -26,8 +26,8 @@
 // Ownership: a Batch owns its batch buffer by reference count; copies share it; it stays valid, and may be written to,
 //   until the last copy is gone, also after the DataLoader is. What its functions give (views, values, pointers) is
 //   valid for as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the
-//   receiver is left, and embedded threads end, with the last of them all. A DataLoader that was moved from may be
-//   assigned to or destroyed, and nothing else.
+//   receiver is left, and embedded threads end, with the last of these. A batch alone keeps its memory, and neither.
+//   A DataLoader that was moved from may be assigned to or destroyed, and nothing else.
 //   The program may hold `trainer.hold` batches besides the one in use; with all of them held next() and ++ warn
 //   (warnings()), then wait for one to be dropped, then fail: after a few seconds where none was ever dropped, else
 //   after trainer.timeout_s. It never hands out memory that is in use.

@@ -44,6 +44,7 @@ class WaitDeadline {
     const Nanoseconds limit = gives_back ? timeout_ : std::min(kGivesNoneBack, timeout_);
     return now > *held_since_ + limit ? WaitOutcome::program_late : WaitOutcome::wait;
   }
+  Nanoseconds limit_ns() const { return timeout_; }
   // True once every kCallbackInterval.
   bool callback_due() {
     if (clock_.now() <= next_callback_) return false;

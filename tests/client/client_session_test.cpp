@@ -118,7 +118,7 @@ struct Talk {
     options.split = "train";
     options.hold = 2;
     options.server = "`penstock run`";
-    options.timeout_ns = timeout_ns;
+    options.timeout_ns = options.opening_timeout_ns = timeout_ns;
     options.on_warning = [this](const std::string& text) { warned.push_back(text); };
     options.while_waiting = [this] {
       if (interrupt) throw std::runtime_error("interrupted");

@@ -22,20 +22,6 @@ from typing import NamedTuple
 from jobs import demo_photos, run_tests
 from leftovers import no_leftovers, run
 
-PROGRAMS = os.environ.get("PENSTOCK_PROGRAMS", "")
-if not os.path.isdir(PROGRAMS):
-    print("SKIP: PENSTOCK_PROGRAMS names no folder with programs to try")
-    sys.exit(77)
-
-import torch  # noqa: E402
-from photos import WORK  # noqa: E402
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-TWO_STEPS = 2.1 / 255 / 0.22  # of a normalised picture
-TINY = "shufflenet_v2_x0_5"
-
 
 class Program(NamedTuple):
     name: str
@@ -51,6 +37,21 @@ DINO = Program("dino", "main_dino.py", r"Averaged stats: loss: \S+ \((\S+)\)")
 TIMM = Program("timm", "train.py", r"Train: \d+ \[.*Loss: \S+ \((\S+)\)", dtypes=False)
 LIGHTNING = Program("lightning", "imagenet.py", "", (0,))
 TRANSFORMERS = Program("transformers", "run_image_classification_no_trainer.py", "", (1,))
+ALL = (IMAGENET, TORCHVISION, DINO, TIMM, LIGHTNING, TRANSFORMERS)
+
+PROGRAMS = os.environ.get("PENSTOCK_PROGRAMS", "")
+if not any(os.path.exists(os.path.join(PROGRAMS, one.name, one.file)) for one in ALL):
+    print("SKIP: PENSTOCK_PROGRAMS names no folder with programs to try")
+    sys.exit(77)
+
+import torch  # noqa: E402
+from photos import WORK  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+TWO_STEPS = 2.1 / 255 / 0.22  # of a normalised picture
+TINY = "shufflenet_v2_x0_5"
 
 
 def changed_lines(name):

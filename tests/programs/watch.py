@@ -69,7 +69,6 @@ def _note(one, batch, keep):
     parts = list(pictures) if isinstance(pictures, (list, tuple)) else [pictures]
     one["labels"].append(labels.tolist() if labels.ndim == 1 else labels.sum(1).round(decimals=4).tolist())
     one["shapes"].append([[list(part.shape), str(part.dtype)] for part in parts])
-    one["means"].append(sum(float(part.float().mean()) for part in parts) / len(parts))
     if keep and len(parts) == 1:
         _pictures.setdefault(one["loader"], []).append(parts[0].clone())
 
@@ -77,7 +76,7 @@ def _note(one, batch, keep):
 def _watched(kind, iterate, indices):
     def watched(loader):
         number = _of_loader.setdefault(loader, len(_of_loader))
-        one = {"loader": number, "kind": kind, "len": len(loader), "labels": [], "indices": [], "shapes": [], "means": [],
+        one = {"loader": number, "kind": kind, "len": len(loader), "labels": [], "indices": [], "shapes": [],
                "seconds": 0.0, "rank": int(os.environ.get("RANK", 0))}
         _seen.append(one)
         iterations = sum(other["loader"] == number for other in _seen)

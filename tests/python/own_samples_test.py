@@ -677,6 +677,25 @@ def test_parts_that_are_much_larger_than_the_others():
         assert [len(sample[0]) for batch in roomy for sample in batch][5] == 1_000_000 and kept_parts() == 0
 
 
+class Ragged(torch.utils.data.Dataset):
+    """Those looked at have one shape; all others are much larger."""
+
+    def __len__(self):
+        return 1200
+
+    def __getitem__(self, index):
+        return torch.full((4 if index in (0, 1, 600, 1199) else 20_000,), index % 100, dtype=torch.uint8)
+
+
+def test_nearly_all_samples_may_be_unlike_those_looked_at():
+    for workers in (0, 1):
+        # More than a thousand large parts ahead of the program, which has 1,024 files open by default.
+        with penstock.DataLoader(Ragged(), 300, collate_fn=list, num_workers=workers, prefetch_factor=4) as loader:
+            time.sleep(2 * workers)
+            assert all(len(one) in (4, 20_000) and int(one[-1]) == index % 100
+                       for batch in loader for one, index in zip(batch, batch.indices.tolist()))
+
+
 def test_room_follows_the_largest_but_for_a_few_huge_ones():
     from penstock._own_samples import Layout, room_for
     layout = Layout.of([b"bytes"])
@@ -816,6 +835,16 @@ class Seeds(torch.utils.data.Dataset):
     def __getitem__(self, index):
         time.sleep(0.01)  # for both workers to have some
         return (get_worker_info().id, os.environ["SEEDS"]) if get_worker_info() else (-1, "")
+
+
+def slow_start(number):
+    time.sleep(1.5)
+
+
+def test_a_timeout_is_for_batches_and_not_for_the_start_of_workers():
+    begun = time.monotonic()
+    penstock.DataLoader(Numbered(), 3, num_workers=1, worker_init_fn=slow_start, timeout=1).close()
+    assert time.monotonic() - begun > 1.5
 
 
 def test_workers_know_their_numbers():

@@ -299,6 +299,19 @@ def test_a_files_trouble_is_an_os_error_at_once():
             assert time.monotonic() - begun < 10
 
 
+def test_a_subset_of_what_is_not_there_fails_when_it_is_asked_for():
+    for rows in ([3, -1], [3, 80]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with penstock.DataLoader(Subset(ConcatDataset([folder()]), rows), 1) as loader:
+                steps = iter(loader)
+                assert int(next(steps)[1]) == folder()[3][1]
+                if rows[1] == 80:
+                    raises(IndexError, lambda: next(steps), "index 1")
+                else:
+                    assert int(next(steps)[1]) == folder()[79][1]
+
+
 def test_a_transform_that_is_changed_later_is_noticed():
     dataset = folder()
     with penstock.DataLoader(dataset, 16) as loader:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 import warnings
 from unittest import mock
 
@@ -183,6 +184,14 @@ def test_what_programs_read_of_a_loader():
         with penstock.DataLoader(folder(), 16, num_workers=workers) as loader:
             assert loader.num_workers == workers
     assert penstock.DataLoader[int] is not None
+
+
+def test_wrong_words_are_named():
+    for words, said in ((dict(generator=5), "generator=5"), (dict(batch_size="4"), "batch_size='4'"),
+                        (dict(num_workers=1, worker_init_fn=threading.Lock().acquire), "worker_init_fn")):
+        raises(penstock.UsageError, lambda: penstock.DataLoader(Numbers(), **words), said)
+    with penstock.DataLoader(Numbers(), 16, 1, drop_last=0) as loader:
+        assert sorted(one for batch in loader for one in batch.tolist()) == list(range(80))
 
 
 def test_a_batch_is_placed_behind_the_collate_fn():

@@ -190,6 +190,10 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     given = dataset if transform is None else _own_samples.Transformed(dataset, transform)
     kept: list = list(kept_already)
     if asked.num_workers:
+        try:
+            _pickled.copy_of(asked.worker_init_fn)
+        except TypeError as error:
+            raise UsageError(f"worker_init_fn: {error}") from None
         # Looked at is a copy, as workers get it: what the first __getitem__ opens cannot be pickled any more.
         looked_at = _pickled.copy_of(given)
     else:

@@ -8,43 +8,96 @@ own.
    worker:   made, kept in a memfd ----------------------------> seen to be empty: closed
    program:       finds it by name in /proc, reads it, empties it -^
 
-Whoever made the sample keeps its part until the program has it: KEPT_BYTES and KEPT_PARTS at most, because nobody fetches what was
-made for an iteration that was broken off, or made twice. A worker that dies takes parts with it that were made ahead. Only for
-loaders in the program's own process, whose workers are its children. Not thread-safe: a worker makes one sample at a time.
+Whoever made the sample keeps its part until the program has it: KEPT_BYTES at most, because nobody fetches what was made for an
+iteration that was broken off, or made twice, and as many as it may have files open. A worker that dies takes parts with it that were
+made ahead. What the program makes itself (num_workers=0) stays with it, without a memfd. Only for loaders in the program's own process,
+whose workers are its children. Not thread-safe: a worker makes one sample at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-from typing import AnyStr, Iterator, List
+import resource
+import weakref
+from typing import AnyStr, Dict, Iterator, List
 
-from ._memory_file import MemoryFile
+from ._memory_file import MemoryFile, name_of
 from ._worker import kept_in
 from .errors import DatasetError
 
 KEPT_BYTES = 4 << 30
-KEPT_PARTS = 256
+_LOOK_FROM = 64  # parts, whether some have been fetched
 _NAME = "penstock-large"
 _MARK, _AS_IT_IS = b"K:", b"E:"  # how a name begins, and what a program's own text or bytes would be taken for one; no pickle does
 
+_of_this_process: "weakref.WeakSet[LargeParts]" = weakref.WeakSet()
+
 
 class LargeParts:
-    def __init__(self, room: int) -> None:
+    """`stays`: the program makes the samples, in its own process."""
+
+    def __init__(self, room: int, stays: bool = False) -> None:
         self.room = room
         self._kept: List[MemoryFile] = []  # the oldest first
+        self._look_at = _LOOK_FROM         # so many, whether they have been fetched
+        self._here: Dict[str, List[bytes]] = {}
+        self._stays = stays
+        if stays:
+            _of_this_process.add(self)
 
     def __getstate__(self) -> dict:
-        return {"room": self.room, "_kept": []}
+        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_here": {}, "_stays": False}
 
     def sent(self, data: AnyStr) -> AnyStr:
         inside = escaped(data)
         if len(inside) * (4 if isinstance(inside, str) else 1) <= self.room or len(_bytes_of(inside)) <= self.room:
             return inside
-        self._kept = [one for one in self._kept if one.size() > 0]
-        self._kept.append(MemoryFile(_NAME, _bytes_of(data), sealed=False))
-        while len(self._kept) > KEPT_PARTS or (len(self._kept) > 1 and sum(one.size() for one in self._kept) > KEPT_BYTES):
-            self._kept.pop(0).close()
-        return _like(data, _MARK + self._kept[-1].name.encode())
+        part = _bytes_of(data)
+        if self._stays:
+            name = name_of(_NAME, part)
+            self._here.setdefault(name, []).append(part)  # equal ones are fetched one by one
+        else:
+            name = self._in_memory(part)
+        return _like(data, _MARK + name.encode())
+
+    def taken(self, name: str) -> List[bytes]:
+        """The part of that name, once, or nothing."""
+        parts = self._here.get(name, [])
+        found = [parts.pop()] if parts else []
+        if not parts:
+            self._here.pop(name, None)
+        return found
+
+    def _in_memory(self, part: bytes) -> str:
+        if len(self._kept) >= self._look_at:
+            self._kept = [one for one in self._kept if one.size() > 0]
+            while len(self._kept) > 1 and sum(one.size() for one in self._kept) > KEPT_BYTES:
+                self._kept.pop(0).close()
+            self._look_at = 2 * len(self._kept) + _LOOK_FROM
+        while True:
+            try:
+                self._kept.append(MemoryFile(_NAME, part, sealed=False))
+                return self._kept[-1].name
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                if not _may_open_more():
+                    if not self._kept:
+                        raise
+                    self._kept.pop(0).close()
+
+
+def _may_open_more() -> bool:
+    """Has this process more files to open than it had? The limit that a shell sets is for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return True
+    return False
 
 
 def _bytes_of(data: AnyStr) -> bytes:
@@ -70,12 +123,15 @@ def fetched(sent: AnyStr) -> AnyStr:
 
 
 def _found(name: str) -> bytes:
+    for parts in list(_of_this_process):
+        for data in parts.taken(name):
+            return data
     for process in _family(os.getpid()):
         data = kept_in(process, name, then=lambda file: file.truncate(0))
         if data is not None:
             return data
     raise DatasetError("a part of a sample is larger than limits.max_field_bytes, and is not kept any more: the worker that made it has "
-                       f"ended, or had more than {KEPT_PARTS} such parts or {KEPT_BYTES >> 30} GiB of them ahead of the program",
+                       f"ended, or had more of them ahead of the program than it may have files open, or {KEPT_BYTES >> 30} GiB",
                        "make room for the largest: limits__max_field_bytes=BYTES")
 
 

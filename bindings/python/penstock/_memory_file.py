@@ -24,6 +24,10 @@ def _memory(name: str) -> int:
     return descriptor
 
 
+def name_of(name: str, data: bytes) -> str:
+    return f"{name}-{hashlib.blake2b(data, digest_size=16).hexdigest()}"
+
+
 class MemoryFile:
     """`data` under a `path` that its contents decide, which every process of this user on this node can open
     (runtime/base/kept_file.h; memfd_create(2)): equal programs of a job, on several nodes, say the same of equal data.
@@ -34,7 +38,7 @@ class MemoryFile:
     """
 
     def __init__(self, name: str, data: bytes, sealed: bool = True) -> None:
-        self.name = f"{name}-{hashlib.blake2b(data, digest_size=16).hexdigest()}"
+        self.name = name_of(name, data)
         self.path = f"/memfd:{self.name}"
         self._fd = _memory(self.name)
         view = memoryview(data)

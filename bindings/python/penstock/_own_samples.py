@@ -323,7 +323,7 @@ class OwnSamples:
         self.dataset = dataset
         self.sends_errors = sends_errors
         self.layout = layout
-        self.large = LargeParts(room) if room else None
+        self.large = LargeParts(room, layout.stays) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
         self.name = type(inside).__name__
         self._started = started

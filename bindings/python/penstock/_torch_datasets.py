@@ -196,7 +196,10 @@ def _timms(dataset: Any) -> Recognised:
 
 def _subset(dataset: Any) -> Recognised:
     found = recognise(dataset.dataset)
-    return found if found.why else found.subset([int(row) for row in dataset.indices])
+    rows, size = [int(row) for row in dataset.indices], len(dataset.dataset)
+    if not found.why and not all(-size <= row < size for row in rows):
+        return _refused("Subset has an index that there is no sample of")
+    return found if found.why else found.subset(rows)
 
 
 def _concatenated(dataset: Any) -> Recognised:

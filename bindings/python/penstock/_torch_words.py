@@ -42,6 +42,8 @@ def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: 
              split: Optional[str]) -> Order:
     """UsageError where arguments exclude each other."""
     order = Order(batch_size=batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+    if generator is not None and not hasattr(generator, "initial_seed"):
+        raise UsageError(f"generator={generator!r}", "give a torch.Generator; a number is a seed: seed=…")
     if generator is not None and seed is not None:
         raise UsageError("generator and seed both decide the draws", "give one of them")
     if batch_sampler is not None:

@@ -194,7 +194,9 @@ class DataLoader:
         _job.check_keywords(more, _PARAMETERS)
         of_job = _given.says_a_job(dataset)
         if isinstance(batch_size, str):
-            raise UsageError(f"batch_size={batch_size!r}", f"a split is named by split={batch_size!r}")
+            raise UsageError(f"batch_size={batch_size!r}", "it is a number" if batch_size.strip().isdigit() else
+                             f"a split is named by split={batch_size!r}")
+        shuffle, drop_last = (bool(one) if isinstance(one, int) else one for one in (shuffle, drop_last))  # torch's may be 0 or 1
         if batch_size is None and not of_job:
             raise UsageError("batch_size=None: samples without batches are not made here",
                              "batch_size=1 gives batches of one sample; torch's own DataLoader goes on without batches")
