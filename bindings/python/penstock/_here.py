@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import random
 import select
 import socket
@@ -153,9 +154,11 @@ class Here:
         self._raised = {}
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """The loader is closed. What another thread is about to answer it still does."""
         self.forget_errors()
-        for one in list(self._connections):
+        with self._changed:
+            unused = [] if self._answering not in (None, threading.get_ident()) else self._connections
+        for one in list(unused):
             self._drop(one)
 
     def _answer_or_wait(self, call: Call, samples: int) -> None:
@@ -264,7 +267,8 @@ class _Connection(Worker):
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     """The global generators afterwards as they were before. One thread at a time, or they would seed each other's."""
-    if not _generators.acquire(timeout=ANOTHERS_SAMPLE_S):
+    lock = _generators
+    if not lock.acquire(timeout=ANOTHERS_SAMPLE_S):
         raise RunError(f"another thread has been at one sample, or in one collate_fn, for {ANOTHERS_SAMPLE_S} s: samples that are made in "
                        "the program's process are made one at a time", "let workers make them: num_workers=1")
     try:
@@ -281,7 +285,7 @@ def generators_kept() -> Iterator[None]:
             if torchs is not None:
                 sys.modules["torch"].set_rng_state(torchs)
     finally:
-        _generators.release()
+        lock.release()
 
 
 def _nothing() -> None:
@@ -300,4 +304,11 @@ def _serve(name: str, descriptor: int) -> bool:
     return False
 
 
+def _in_child() -> None:
+    """The thread that has the lock may not be in a child that was forked."""
+    global _generators
+    _generators = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 _penstock.serve_python_here(_serve)

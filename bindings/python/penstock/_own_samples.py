@@ -200,9 +200,9 @@ class Layout:
             return self._item(map(_blank, self.leaves), _SAMPLE + pickled_value([sample], self.stays), large)  # a tensor is pickled as one
         return self._item(map(self._sent, self.leaves, values), b"", large)
 
-    def error(self, text: str) -> dict:
+    def error(self, text: str, large: Optional[LargeParts] = None) -> dict:
         """What travels in the place of a sample that cannot be made."""
-        return self._item(map(_blank, self.leaves), _ERROR + text.encode(errors="replace"), None)
+        return self._item(map(_blank, self.leaves), _ERROR + text.encode(errors="replace"), large)
 
     def fits(self, sample: Any) -> bool:
         values: list = []
@@ -357,7 +357,7 @@ class OwnSamples:
 
     def instead(self, index: int, reason: str) -> dict:
         """The item of a sample that cannot be made, which the library would call by this name."""
-        return self.layout.error(f"unusable sample '{self.name}[{index}]' (index {index}) in the pickled dataset: {reason}")
+        return self.layout.error(f"unusable sample '{self.name}[{index}]' (index {index}) in the pickled dataset: {reason}", self.large)
 
     def __getitem__(self, index: int) -> dict:
         return self.layout.fields(sample_of(self.dataset, index), self.large)
