@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import random
+import signal
 import sqlite3
 import sys
 import threading
@@ -249,6 +250,73 @@ def test_without_workers_it_runs_in_the_thread_that_waits_and_in_order():
             assert dataset.made == [(index, threading.get_ident(), False) for index in wanted]
             draws.append(torch.cat([drawn for _, drawn in batches]).tolist())
         assert draws[0] == draws[1] and len(set(draws[0])) == 40
+
+
+class Slow(torch.utils.data.Dataset):
+    """`slow` seconds a sample, and `length` seconds for each len() but the first."""
+
+    def __init__(self, slow=0.0, length=0.0):
+        self.slow, self.length, self.asked = slow, length, 0
+
+    def __len__(self):
+        self.asked += 1
+        time.sleep(self.length if self.asked > 1 else 0)
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(self.slow)
+        return index
+
+
+class Forking(Slow):
+    def __getitem__(self, index):
+        child = os.fork()
+        if child == 0:
+            os._exit(3)
+        assert os.waitpid(child, 0)[1] == 3 << 8
+        return index
+
+
+class Nesting(Slow):
+    def __getitem__(self, index):
+        with penstock.DataLoader(Slow(), 32) as inside:
+            return index + sum(len(batch) for batch in inside)
+
+
+def held():
+    gc.collect()
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+def test_without_workers_ctrl_c_comes_at_once_and_loses_nothing():
+    def interrupted(call, after):
+        later = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+        later.start()
+        begun = time.monotonic()
+        raises(KeyboardInterrupt, call)
+        later.join()
+        return time.monotonic() - begun
+    before = held()
+    assert interrupted(lambda: penstock.DataLoader(Slow(length=3), 4), 0.3) < 2.5
+    until = time.monotonic() + 10
+    while held() != before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert held() == before
+    with penstock.DataLoader(Slow(0.02), 16) as loader:
+        steps = iter(loader)
+        for _ in range(2):
+            interrupted(lambda: next(steps), 0.1)
+        assert torch.cat(list(steps)).tolist() == list(range(64))
+
+
+def test_without_workers_samples_may_fork_and_have_loaders_of_their_own():
+    with penstock.DataLoader(Forking(), 16) as loader:
+        assert torch.cat(list(loader)).tolist() == list(range(64))
+    with penstock.DataLoader(Nesting(), 4) as loader:
+        assert next(iter(loader)).tolist() == [64, 65, 66, 67]
+    loader = penstock.DataLoader(Slow(0.05), 32)
+    threading.Timer(0.2, loader.close).start()
+    raises(penstock.UsageError, lambda: next(iter(loader)), "was closed while a batch")
 
 
 def test_threads_with_loaders_of_their_own_do_not_seed_each_other():
