@@ -49,6 +49,11 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is a {type(value).__name__}")
 
 
+def dtype_name(dtype: Any) -> Optional[str]:
+    """"float16" for "float16", torch.float16 and np.float16 alike."""
+    return None if dtype is None else str(getattr(dtype, "__name__", None) or dtype).rpartition(".")[2]
+
+
 def integer(what: str, value: Any) -> int:
     """A Python int of it, or of NumPy's."""
     try:

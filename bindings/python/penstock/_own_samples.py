@@ -21,6 +21,7 @@ import pickle
 import sys
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
+from ._job import dtype_name
 from ._large_parts import LargeParts, escaped, fetched
 from ._pickled import is_plain, pickled_value
 from ._prefix import Begun
@@ -100,7 +101,7 @@ def _leaf_of(value: Any) -> _Leaf:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(value, torch.Tensor):
         # A sparse tensor, or one of a class of the program's own, is more than its elements.
-        return _Leaf(_TENSOR, str(value.dtype).rpartition(".")[2], tuple(value.shape)) if is_plain(value) else _Leaf(_TENSOR)
+        return _Leaf(_TENSOR, dtype_name(value.dtype), tuple(value.shape)) if is_plain(value) else _Leaf(_TENSOR)
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         # numpy.memmap's elements are all there is to it. Big-endian, structured and object dtypes are not built in.
         plain = type(value) in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
+from ._job import dtype_name
 from ._torch_reading import Attributes, Picture, Untranslatable, filter_name, plain
 
 _WHY_NOT = {
@@ -70,7 +71,7 @@ def _to_tensor(read: Attributes, at: Picture) -> list:
     if at.is_tensor:
         raise Untranslatable("its picture is a tensor already; timm refuses it, too")
     at.kind = "Tensor"
-    at.cast(str(read.take("dtype")).rpartition(".")[2], False)
+    at.cast(str(dtype_name(read.take("dtype"))), False)
     return []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._job import dtype_name
 from ._torch_reading import (Attributes, Picture, Untranslatable, fill_of, plain, probability, range_of, step, warp_filter)
 
 
@@ -192,10 +193,6 @@ def _to_pil_image(read: Attributes, at: Picture) -> list:
     return []
 
 
-def _dtype_name(dtype: Any) -> str:
-    return str(dtype).rpartition(".")[2]
-
-
 @step("ConvertImageDtype")
 def _convert_image_dtype(read: Attributes, at: Picture) -> list:
     dtype = read.take("dtype")
@@ -203,7 +200,7 @@ def _convert_image_dtype(read: Attributes, at: Picture) -> list:
         if read.v2:
             return []
         raise Untranslatable("it is for tensors; put PILToTensor before it")
-    at.cast(_dtype_name(dtype), True)
+    at.cast(str(dtype_name(dtype)), True)
     return []
 
 
@@ -221,7 +218,7 @@ def _to_dtype(read: Attributes, at: Picture) -> list:
         if dtype is not None and not at.is_tensor:
             raise Untranslatable("it says a dtype for PIL pictures, which have none")
     if at.is_tensor and dtype is not None:
-        at.cast(_dtype_name(dtype), scale)
+        at.cast(str(dtype_name(dtype)), scale)
     return []  # PIL pictures pass it, as in torchvision
 
 

@@ -246,7 +246,7 @@ class DataLoader:
         replicas, replica, of_ranks = _place(order.num_replicas, order.rank, ranks_per_replica)
         self._options = dict(
             is_text=given.is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
-            places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
+            places_are_ranks=of_ranks, dtype=_job.dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
         self._dataset: Any = None if of_job else dataset  # of a job, once it was asked for
         self._cut: Optional[Cut] = None  # of torch's data sets, whose epochs may be without a batch
         if torchs:
@@ -876,14 +876,6 @@ def _warn(text: str) -> None:
     if "the program holds all" in text:
         text += "; penstock.DataLoader(..., copy=True) lifts the limit"
     warn(text)
-
-
-def _dtype_name(dtype: Any) -> Optional[str]:
-    """"float16" for "float16", torch.float16 and np.float16 alike."""
-    if dtype is None or isinstance(dtype, str):
-        return dtype
-    text = getattr(dtype, "__name__", None) or str(dtype)
-    return text.rpartition(".")[2]
 
 
 _PARAMETERS = [name for name, one in inspect.signature(DataLoader.__init__).parameters.items()

@@ -20,7 +20,6 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 from . import _job, _penstock
 from ._tensors import made_as
 from . import _given
-from .data_loader import _dtype_name
 from .errors import DatasetError, UsageError, typed
 
 __all__ = ["Preprocessor"]
@@ -77,7 +76,7 @@ class Preprocessor:
         self.split = given.split
         raw = self._tensors.wants_raw_images()
         self._native = _penstock.Preprocessor(given.job, is_text=given.is_text, name="<job>", split=self.split, overrides=given.overrides,
-                                              dtype=_dtype_name(dtype), channels_last=channels_last, raw_images=raw,
+                                              dtype=_job.dtype_name(dtype), channels_last=channels_last, raw_images=raw,
                                               threads=threads or 0, cpu_fraction=cpu_fraction)
         self._raw = (0,) if raw else ()
         if raw:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
+from ._job import dtype_name as _dtype_name
 from ._torch_reading import PILLOWS as _PILLOWS, plain as _plain
 from .errors import UsageError
 
@@ -476,7 +477,7 @@ class ToDtype(Transform):
     """The dtype of the tensor; with `scale`, 0 to 255 becomes 0 to 1."""
 
     def __init__(self, dtype: Any, scale: bool = False) -> None:
-        super().__init__(dtype=str(getattr(dtype, "__name__", dtype)).rpartition(".")[2], scale=scale)
+        super().__init__(dtype=_dtype_name(dtype), scale=scale)
 
 
 class Normalize(Transform):
