@@ -2,6 +2,7 @@
 them, in worker processes and in this process; and collate_fn."""
 
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import enum
@@ -16,6 +17,7 @@ import sqlite3
 import sys
 import threading
 import time
+import unittest.mock
 import warnings
 
 import numpy
@@ -25,6 +27,7 @@ from torch.utils.data import default_collate, get_worker_info
 
 import penstock
 from jobs import FULL, run_tests
+from penstock import _here
 from photos import TRAIN, descendants, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
@@ -355,6 +358,108 @@ def test_a_sample_that_asks_for_its_own_batch_is_an_error():
         raises(penstock.UsageError, lambda: next(iter(loader)), "a sample asks for a batch of the loader that it is made for")
 
 
+def test_without_workers_objects_are_the_programs_own():
+    weight, thing, lock = torch.nn.Parameter(torch.ones(2)), object(), threading.Lock()
+    class Referring(Slow):
+        def __getitem__(self, index):
+            return {"thing": thing, "lock": lock, "weighted": weight * index, "boxes": collections.defaultdict(list, {"a": index})}
+    with penstock.DataLoader(Referring(), 4, collate_fn=list) as loader:
+        for samples in loader:
+            assert all(one["thing"] is thing and one["lock"] is lock and one["boxes"]["none"] == [] for one in samples)
+        sum(one["weighted"].sum() for one in samples).backward()
+    assert weight.grad.tolist() == [60 + 61 + 62 + 63] * 2
+    with penstock.DataLoader([weight * number for number in range(8)], 4) as loader:
+        weight.grad = None
+        for batch in loader:
+            batch.sum().backward()
+    assert weight.grad.tolist() == [28, 28]
+
+
+def test_threads_may_share_an_iteration():
+    for workers in (0, 1):
+        with penstock.DataLoader(Slow(), 2, num_workers=workers) as loader:
+            steps, found = iter(loader), []
+            threads = [threading.Thread(target=lambda: found.extend(batch.tolist() for batch in steps)) for _ in range(3)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+        assert sorted(found) == [[number, number + 1] for number in range(0, 64, 2)]
+
+
+def test_interrupts_at_any_moment_lose_nothing():
+    """As of a program that limits times by SIGALRM."""
+    class Alarm(BaseException):
+        pass
+    def alarmed(*_):
+        raise Alarm
+    before = signal.signal(signal.SIGALRM, alarmed)
+    draw = random.Random(4)
+    with penstock.DataLoader([torch.full((8,), float(number)) for number in range(2000)], 4) as loader, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a connection that was cut is told as a worker that ended
+        steps, found, interrupts = iter(loader), [], 0
+        try:
+            while True:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 5e-5 + draw.random() * 5e-4)
+                    batch = next(steps, None)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Alarm:
+                    interrupts += 1
+                    batch = next(steps, None)
+                if batch is None:
+                    break
+                found.append(batch[:, 0].tolist())
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    # What is interrupted behind the library, between its batch and the program, may be lost to it, as under torch.
+    assert interrupts > 50 and all(one == [one[0] + place for place in range(4)] for one in found)
+    assert [one[0] for one in found] == sorted(one[0] for one in found) and len(found) > 250, (len(found), interrupts)
+
+
+def test_a_sample_may_wait_for_another_threads():
+    inner = penstock.DataLoader(Slow(), 4)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        class Waiting(Slow):
+            def __getitem__(self, index):
+                return index + int(pool.submit(lambda: next(iter(inner))[0]).result())
+        with unittest.mock.patch.object(_here, "ANOTHERS_SAMPLE_S", 0.3), penstock.DataLoader(Waiting(), 2) as outer:
+            assert torch.cat(list(outer)).tolist() == list(range(64))
+    inner.close()
+    _here._in_child()  # as before
+
+
+def test_samples_without_parts():
+    boxes = [[] if index != 7 else [index] for index in range(40)]
+    for samples in ([{}] * 8, [([], {})] * 8, boxes):
+        for workers in (0, 1):
+            with penstock.DataLoader(samples, 4, collate_fn=list, num_workers=workers) as loader:
+                assert [one for batch in loader for one in batch] == samples
+    with penstock.DataLoader([{}] * 8, 4) as loader:
+        assert list(loader) == list(torch.utils.data.DataLoader([{}] * 8, 4))
+
+
+def test_what_else_samples_may_be():
+    name = os.fsdecode(b"caf\xe9.jpg")
+    for workers in (0, 1):
+        with penstock.DataLoader([(number, name, numpy.array(number)) for number in range(4)], 4, collate_fn=list, num_workers=workers) as loader:
+            samples = next(iter(loader))
+            assert [one for _, one, _ in samples] == [name] * 4
+            assert all(type(one) is numpy.ndarray and one.shape == () and int(one) == number for number, _, one in samples)
+    dataset = Slow()
+    dataset.version, dataset.classes = lambda what: 1, [name]  # mean something else than penstock's
+    with penstock.DataLoader(dataset, 32) as loader:
+        assert len(list(loader)) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = penstock.DataLoader(Slow(), 32)
+        list(loader)
+        del loader
+        gc.collect()  # no socket is left to it
+
+
 def test_without_workers_classes_may_be_defined_inside_functions():
     @dataclasses.dataclass
     class Boxes:
@@ -611,6 +716,11 @@ def test_samples_that_nobody_asks_for_may_be_broken():
         assert [name for _, (name,) in loader] == [f"name {one}" for one in good]
 
 
+class Generators(Slow):
+    def __getitem__(self, index):
+        return (one for one in range(3))
+
+
 def test_a_broken_sample_fails_when_it_is_asked_for():
     for at in (0, 1, 6, 11):  # all of them are looked at
         with penstock.DataLoader(Raising(KeyError("torn"), at=at), 1) as loader:
@@ -625,10 +735,11 @@ def test_a_broken_sample_fails_when_it_is_asked_for():
     with loader:
         raises(ValueError, lambda: next(iter(loader)), "index 0", "sample 0 is torn")
     # What no sample may have, a generator, is named.
-    class Generators(Numbered):
-        def __getitem__(self, index):
-            return (one for one in range(3))
-    raises(TypeError, lambda: penstock.DataLoader(Generators(), 2, collate_fn=list), "sample 0, which was looked at", "pickle")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raises(TypeError, lambda: penstock.DataLoader(Generators(), 2, collate_fn=list, num_workers=1), "sample 0, which was looked at", "pickle")
+    with penstock.DataLoader(Generators(), 2, collate_fn=list) as loader:  # no worker has to send it
+        assert [list(one) for one in next(iter(loader))] == [[0, 1, 2]] * 2
 
 
 class Lengthening(torch.utils.data.Dataset):

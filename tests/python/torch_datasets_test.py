@@ -291,6 +291,7 @@ def test_a_files_trouble_is_an_os_error_at_once():
                     found.append(len(next(steps)[1]))
                 except FileNotFoundError as error:
                     assert "index 40" in str(error) and isinstance(error, penstock.DatasetError), error
+                    assert error.errno == 2 and error.filename == dataset.samples[40][0] and error.__cause__ is None
                     found.append("missing")
                 except OSError as error:
                     assert "index 10" in str(error) and isinstance(error, penstock.DatasetError), error

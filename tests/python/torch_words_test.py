@@ -180,6 +180,19 @@ def test_a_sampler_without_an_end_is_refused():
 
 
 def test_what_programs_read_of_a_loader():
+    class Endless:
+        def __iter__(self):
+            return iter([3, 1, 2, 0])
+    with penstock.DataLoader(Numbers(), 2, sampler=Endless()) as loader:
+        raises(TypeError, lambda: len(loader), "no len()")  # as tqdm expects it
+        assert [batch.tolist() for batch in loader] == [[3, 1], [2, 0]] and len(loader) == 2
+    with penstock.DataLoader([{"a": torch.ones(2), "b": (torch.ones(1), "x")}] * 4, 2) as loader:
+        found = torch.utils._pytree.tree_map(lambda one: one + 1 if isinstance(one, torch.Tensor) else one, next(iter(loader)))
+        assert found["a"].tolist() == [[2, 2], [2, 2]] and found["b"][0].tolist() == [[2], [2]]
+        assert loader.collate_fn([{"a": 1}, {"a": 2}])["a"].tolist() == [1, 2] and loader.pin_memory_device == ""
+    for batches in (torch.arange(6).reshape(3, 2), [torch.tensor([1, 2]), torch.tensor([5])]):
+        with penstock.DataLoader(Numbers(), batch_sampler=batches) as loader:
+            assert [batch.tolist() for batch in loader] == [one.tolist() for one in batches]
     for workers in (0, 3):
         with penstock.DataLoader(folder(), 16, num_workers=workers) as loader:
             assert loader.num_workers == workers
@@ -188,6 +201,7 @@ def test_what_programs_read_of_a_loader():
 
 def test_wrong_words_are_named():
     for words, said in ((dict(generator=5), "generator=5"), (dict(batch_size="4"), "batch_size='4'"),
+                        (dict(batch_size=0), "batch_size=0"), (dict(batch_size=True), "batch_size=True"),
                         (dict(num_workers=1, worker_init_fn=threading.Lock().acquire), "worker_init_fn")):
         raises(penstock.UsageError, lambda: penstock.DataLoader(Numbers(), **words), said)
     with penstock.DataLoader(Numbers(), 16, 1, drop_last=0) as loader:

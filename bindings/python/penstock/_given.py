@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     collates: bool = False        # a collate_fn was given
 
 
-_IN_THIS_PROCESS = {"workers": 1, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a debugger may stop in it
+_IN_THIS_PROCESS = {"workers": 1, "attempts": 100, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a debugger may stop in it
 
 
 def says_a_job(job: Any) -> bool:

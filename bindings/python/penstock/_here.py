@@ -15,12 +15,15 @@ thread that wants the batch answers:
 
 So the code runs only while a batch is waited for, in the thread of whoever waits, and with loader.threads=1 sample after sample in
 their order; `samples` of them, unless the library wants more to make the batch. What is no Exception (SystemExit, KeyboardInterrupt)
-comes out of run() as it is: the sample is made again by the next run(), and the Call goes on.
+comes out of run() as it is: the sample is made again by the next run(), and the Call goes on. Where it strikes while a request or an
+answer is on its way, the connection is closed, and the library asks again over another.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -33,15 +36,14 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from . import _penstock
 from ._worker import HELLO, HERE, REQUEST, Refused, Worker, as_reply, imported_generators, why
-from .errors import Error, RunError, UsageError, as_raised
+from .errors import Error, UsageError, as_raised, warn
 
 FURTHER_MS = 20         # behind its samples a batch is there soon, or some more are wanted
 KEPT_ERRORS = 64        # the first one of a batch is among the first that are made
-ANOTHERS_SAMPLE_S = 600  # that long a thread waits for another one's sample
+ANOTHERS_SAMPLE_S = 10  # so long a thread waits until another one's sample is made
 
 _numbers = itertools.count()
 _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary()
-_generators = threading.RLock()  # there is one set of global generators
 
 
 class Call:
@@ -51,13 +53,17 @@ class Call:
         self._function: Optional[Callable[[], Any]] = function
         self._result: Any = None
         self._error: Optional[BaseException] = None
+        self._begun = threading.Lock()
         self.done = False
-        self.begun = False
         self.answered = 0  # samples
+        self.thread: Optional[int] = None
         self.warnings: List[str] = []
 
     def run(self, changed: Callable[[], None]) -> None:
-        _thread.call = self
+        """In a thread of its own; where it was begun twice, because an interrupt hid the first time, the first does it."""
+        if not self._begun.acquire(blocking=False):
+            return
+        _of_thread.call = self
         try:
             self._result = self._function()  # type: ignore[misc]
         except BaseException as error:
@@ -68,35 +74,38 @@ class Call:
 
     def result(self) -> Any:
         """What the function returned; raises what it raised."""
-        result, error, self._result, self._error = self._result, self._error, None, None
-        if error is None:
-            return result
+        if self._error is None:
+            return self._result
         try:
-            raise error
+            raise self._error
         finally:
-            del error  # which has this frame
+            self._error.__traceback__ = None  # which has frames of the program
 
 
-_thread = threading.local()
+_of_thread = threading.local()
 
 
 def call_of_this_thread() -> Optional[Call]:
     """Whose warnings are the program's to see, in its own thread."""
-    return getattr(_thread, "call", None)
+    return getattr(_of_thread, "call", None)
 
 
 class Here:
-    """Thread-safe. One thread answers at a time, for all that wait."""
+    """Thread-safe. One thread answers at a time, for all that wait.
+
+    An interrupt may strike anywhere in the program's thread. So locks are held by `with` and are Python's plain ones, which nothing comes
+    between; and what an interrupt leaves half done is seen by whoever comes next."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
         self._name = ""
-        self._changed = threading.Condition()
-        self._answering: Optional[int] = None  # the thread that answers
+        self._turn: Any = threading.RLock()  # of the thread that answers
+        self._changing = threading.Lock()    # of these two
         self._connections: List[_Connection] = []
-        self._refuses = False                  # new ones: the program has given up what it opened
+        self._refuses = False                # new ones: the program has given up what it opened
         self._woken, self._wakes = socket.socketpair()
         self._wakes.setblocking(False)
+        weakref.finalize(self, _close_all, [self._woken, self._wakes], self._connections)
         self._raised: Dict[Tuple[str, Optional[int]], BaseException] = {}  # by reason and sample
         self.name_anew()
 
@@ -113,13 +122,14 @@ class Here:
     def run(self, call: Call, samples: int = 0, opens: bool = False) -> Any:
         """The call's result. It answers so many samples, and waits a moment before it answers more. `opens`: a call that is interrupted
         is given up, not waited for by another run()."""
-        if not call.begun:
-            call.begun = True
+        if self._turn._is_owned():
+            raise UsageError("a sample asks for a batch of the loader that it is made for", "let it make a DataLoader of its own")
+        if call.thread is None:
             changed = weakref.WeakMethod(self._call_ended)
-            threading.Thread(target=call.run, args=(lambda: (changed() or _nothing)(),), name=f"penstock {self._name}", daemon=True).start()
+            call.thread = _thread.start_new_thread(call.run, (lambda: (changed() or _nothing)(),))
         try:
-            while not call.done:
-                self._answer_or_wait(call, samples)
+            with self._turn:
+                self._answer(call, samples)
         except BaseException:
             if opens and not call.done:
                 self._give_up()
@@ -128,11 +138,12 @@ class Here:
 
     def accept(self, connection: socket.socket) -> bool:
         """The library's end of it has requests."""
-        with self._changed:
-            if not self._refuses:
-                self._connections.append(_Connection(connection, self))
+        with self._changing:
+            if self._refuses:
+                return False
+            self._connections.append(_Connection(connection, self))
         self._wake()
-        return not self._refuses
+        return True
 
     def keep_error(self, reason: str, index: Optional[int], error: BaseException) -> None:
         """That the program's code raised, and that the loader hears of as `reason`."""
@@ -154,44 +165,26 @@ class Here:
         self._raised = {}
 
     def close(self) -> None:
-        """The loader is closed. What another thread is about to answer it still does."""
+        """The loader is closed, and its calls have ended or will. Who answers it finds that out."""
         self.forget_errors()
-        with self._changed:
-            unused = [] if self._answering not in (None, threading.get_ident()) else self._connections
-        for one in list(unused):
-            self._drop(one)
-
-    def _answer_or_wait(self, call: Call, samples: int) -> None:
-        me = threading.get_ident()
-        with self._changed:
-            if self._answering == me:
-                raise UsageError("a sample asks for a batch of the loader that it is made for",
-                                 "let it make a DataLoader of its own")
-            while self._answering is not None and not call.done:
-                self._changed.wait()
-            if call.done:
-                return
-            self._answering = me
-        try:
-            self._answer(call, samples)
-        finally:
-            with self._changed:
-                self._answering = None
-                self._changed.notify_all()
+        self._wake()
 
     def _answer(self, call: Call, samples: int) -> None:
         """Until the call is done. Requests of other calls that come meanwhile are answered as well: they wait, too."""
         with contextlib.ExitStack() as kept:
-            seeding = False
+            keeping = False
             while not call.done:
+                for one in list(self._connections):
+                    if not one.whole:  # an interrupt struck in the middle of a request or an answer
+                        self._drop(one)
                 # In their order, the sample that was begun and interrupted first.
                 ready = [one for one in self._connections if one.begun] or self._ready(FURTHER_MS if 0 < samples <= call.answered else None)
                 if not ready and not call.done:
                     samples = 0  # more are wanted than the batch has: one of them cannot be used
                 for one in ready[:1]:
-                    if not seeding:
-                        kept.enter_context(generators_kept())
-                        seeding = True
+                    if not keeping:
+                        kept.enter_context(_generators.kept())
+                        keeping = True
                     kind = one.answer_one()
                     if kind is None:
                         self._drop(one)
@@ -202,7 +195,7 @@ class Here:
         """Connections with a request, once there is one or somebody has called _wake(); with a time, none within it."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        connections = {} if only_the_end_ms is not None else {one.connection.fileno(): one for one in self._connections}
+        connections = {} if only_the_end_ms is not None else {one.connection.fileno(): one for one in list(self._connections)}
         for descriptor in connections:
             poll.register(descriptor, select.POLLIN)
         events = dict(poll.poll(only_the_end_ms))
@@ -211,9 +204,8 @@ class Here:
         return [connections[descriptor] for descriptor in events]
 
     def _call_ended(self) -> None:
-        with self._changed:
+        with self._changing:
             self._refuses = False
-            self._changed.notify_all()
         self._wake()
 
     def _wake(self) -> None:
@@ -222,12 +214,14 @@ class Here:
 
     def _give_up(self) -> None:
         """What is being opened fails: its worker is gone, and there is no other."""
-        self._refuses = True
-        self.close()
+        with self._changing:
+            self._refuses = True
+        for one in list(self._connections):
+            self._drop(one)
 
     def _drop(self, one: "_Connection") -> None:
-        with self._changed:
-            self._connections = [other for other in self._connections if other is not one]
+        with contextlib.suppress(ValueError):
+            self._connections.remove(one)
         one.connection.close()
 
 
@@ -238,18 +232,23 @@ class _Connection(Worker):
         super().__init__(connection, 0)
         self._here = weakref.proxy(here)
         self.begun: Optional[Tuple[int, Any]] = None  # a request that is not answered yet
+        self.whole = True                             # nothing is half received or half sent
 
     def answer_one(self) -> Optional[int]:
         """The kind of what it answered; None: the loader has hung up."""
         try:
             if self.begun is None:
+                self.whole = False
                 self.begun = self.request()
             if self.begun is None:
                 return None
+            self.whole = True
             kind = self.begun[0]
-            answer = self.answer(*self.begun)
-            self.begun = None
+            with _generators.seeded_alone():
+                answer = self.answer(*self.begun)
+            self.whole, self.begun = False, None
             self.reply(*answer)
+            self.whole = True
         except (BrokenPipeError, ConnectionResetError):
             return None
         return kind
@@ -264,28 +263,79 @@ class _Connection(Worker):
         return reason
 
 
-@contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
-    """The global generators afterwards as they were before. One thread at a time, or they would seed each other's."""
-    lock = _generators
-    if not lock.acquire(timeout=ANOTHERS_SAMPLE_S):
-        raise RunError(f"another thread has been at one sample, or in one collate_fn, for {ANOTHERS_SAMPLE_S} s: samples that are made in "
-                       "the program's process are made one at a time", "let workers make them: num_workers=1")
-    try:
-        names = imported_generators()
-        kept = random.getstate()
-        numpys = sys.modules["numpy"].random.get_state() if "numpy" in names else None
-        torchs = sys.modules["torch"].get_rng_state() if "torch" in names else None
+class _Generators:
+    """The global generators of random, NumPy and torch, which the program's samples are made with, one at a time.
+
+    kept(): they are afterwards as they were before; of several threads' blocks that overlap, behind the last one as they were before the
+    first. seeded_alone(): nobody else seeds them meanwhile, but for a thread that has waited ANOTHERS_SAMPLE_S: a sample may wait for
+    another thread's. Once that has happened nobody waits for anybody any more."""
+
+    def __init__(self) -> None:
+        self._sample = threading.RLock()
+        self._changed = threading.Lock()
+        self._blocks = 0
+        self._before: List[Callable[[], None]] = []
+        self._crowded = False
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        with self._changed:
+            if self._blocks == 0 and not self._before:  # else they were not all put back, for an interrupt
+                self._before = _states()
+            self._blocks += 1
         try:
             yield
         finally:
-            random.setstate(kept)
-            if numpys is not None:
-                sys.modules["numpy"].random.set_state(numpys)
-            if torchs is not None:
-                sys.modules["torch"].set_rng_state(torchs)
-    finally:
-        lock.release()
+            with self._changed:
+                self._blocks -= 1
+                if self._blocks == 0:
+                    for put_back in self._before:
+                        put_back()
+                    self._before = []
+
+    @contextlib.contextmanager
+    def seeded_alone(self) -> Iterator[None]:
+        lock = self._sample
+        if self._crowded or not lock.acquire(timeout=ANOTHERS_SAMPLE_S):
+            if not self._crowded:
+                self._crowded = True
+                warn(f"a sample that is made in this process takes longer than {ANOTHERS_SAMPLE_S} s, and another thread makes samples, "
+                     "too: they do not wait for each other any more, and draws from global generators may differ from run to run; let "
+                     "workers make them: num_workers=1")
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _states() -> List[Callable[[], None]]:
+    """What puts each generator back."""
+    names = imported_generators()
+    out = [functools.partial(random.setstate, random.getstate())]
+    if "numpy" in names:
+        numpys = sys.modules["numpy"].random
+        out.append(functools.partial(numpys.set_state, numpys.get_state()))
+    if "torch" in names:
+        torch = sys.modules["torch"]
+        out.append(functools.partial(torch.set_rng_state, torch.get_rng_state()))
+    return out
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Around code of the program that is called with generators of its own."""
+    with _generators.kept(), _generators.seeded_alone():
+        yield
+
+
+_generators = _Generators()
+
+
+def _close_all(*sockets: list) -> None:
+    for one in itertools.chain(*sockets):
+        getattr(one, "connection", one).close()
 
 
 def _nothing() -> None:
@@ -305,9 +355,9 @@ def _serve(name: str, descriptor: int) -> bool:
 
 
 def _in_child() -> None:
-    """The thread that has the lock may not be in a child that was forked."""
+    """The threads that have the locks may not be in a child that was forked."""
     global _generators
-    _generators = threading.RLock()
+    _generators = _Generators()
 
 
 os.register_at_fork(after_in_child=_in_child)

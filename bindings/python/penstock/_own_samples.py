@@ -16,6 +16,8 @@ Nothing here needs torch unless a sample has tensors.
 from __future__ import annotations
 
 import collections
+import inspect
+import itertools
 import math
 import pickle
 import sys
@@ -23,7 +25,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 
 from ._job import dtype_name
 from ._large_parts import LargeParts, escaped, fetched
-from ._pickled import is_plain, pickled_value
+from ._pickled import is_plain, pickled_value, unpickled_value
 from ._prefix import Begun
 from ._worker import sample_of, seed_generators, why
 from .errors import DatasetError, as_raised, typed
@@ -32,6 +34,8 @@ from .errors import DatasetError, as_raised, typed
 _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array", "bool", "int", "float", "text", "bytes", "object"
 _NUMBERS = {_BOOL: bool, _INT: int, _FLOAT: float}
 _DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")  # of fields
+_unpicklable = itertools.count()
+_MOST_KEPT = 100_000
 _INT64 = range(-2**63, 2**63)
 _ODD = "odd"                         # the field of what is not like the others: nothing, or one of these and what it is
 _SAMPLE, _ERROR = b"S", b"E"
@@ -56,7 +60,7 @@ _SIMPLE = {bool: _Leaf(_BOOL, "uint8"), int: _Leaf(_INT, "int64"), float: _Leaf(
 def _walk(sample: Any, leaves: list, like: Any = None) -> Any:
     """The sample without its leaves, which are appended: nested ("tuple" | "list", class, parts), ("dict", class, names,
     parts), or None where a leaf stands. Names come in their order in the tree `like`, where it has the same."""
-    if isinstance(sample, Mapping):
+    if type(sample) in (dict, collections.OrderedDict):  # any other mapping is more than its items
         of_dict = like is not None and like[0] == "dict" and len(like[2]) == len(sample) and all(name in sample for name in like[2])
         names = like[2] if of_dict else tuple(sample)
         return "dict", type(sample), names, _walk_all([sample[name] for name in names], leaves, like)
@@ -82,11 +86,7 @@ def _build(tree: Any, leaves: Any, collated: bool) -> Any:
     if collated and kind != "dict":  # of texts default_collate makes a tuple there, and a list in a dict
         parts = [tuple(part) if inside is None and isinstance(part, list) else part for inside, part in zip(tree[-1], parts)]
     if kind == "dict":
-        values = dict(zip(tree[2], parts))
-        try:
-            return values if made is dict else made(values)
-        except TypeError:
-            return values
+        return made(zip(tree[2], parts))
     if hasattr(made, "_fields"):
         return made(*parts)
     if kind == "list" or collated:
@@ -97,17 +97,26 @@ def _build(tree: Any, leaves: Any, collated: bool) -> Any:
 def _leaf_of(value: Any) -> _Leaf:
     simple = _SIMPLE.get(type(value))
     if simple is not None:
-        return simple if simple.kind != _INT or value in _INT64 else _Leaf(_OBJECT)
+        fits = value in _INT64 if simple.kind == _INT else simple.kind != _TEXT or value.isascii() or _is_utf8(value)
+        return simple if fits else _Leaf(_OBJECT)
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(value, torch.Tensor):
         # A sparse tensor, or one of a class of the program's own, is more than its elements.
         return _Leaf(_TENSOR, dtype_name(value.dtype), tuple(value.shape)) if is_plain(value) else _Leaf(_TENSOR)
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         # numpy.memmap's elements are all there is to it. Big-endian, structured and object dtypes are not built in.
-        plain = type(value) in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)
+        plain = (type(value) in (numpy.ndarray, numpy.memmap) and value.ndim > 0) or isinstance(value, numpy.generic)
         plain = plain and value.dtype.isbuiltin == 1
         return _Leaf(_ARRAY, value.dtype.name, tuple(value.shape)) if plain else _Leaf(_ARRAY)
     return _Leaf(_OBJECT)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # as os.listdir() shows other bytes
+        return False
+    return True
 
 
 def _elements(leaf: _Leaf) -> int:
@@ -142,12 +151,13 @@ def _blank(leaf: _Leaf) -> Any:
 
 class Layout:
     """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers. `stays`: the program has
-    no workers."""
+    no workers; what is pickled is pickled for the hashes alone then, and the program gets the object itself."""
 
     def __init__(self, tree: Any, leaves: Sequence[_Leaf], stays: bool = False) -> None:
         self.tree = tree
         self.leaves = list(leaves)
         self.stays = stays
+        self._kept: Dict[bytes, list] = {}  # objects that stay, by their pickles
 
     @staticmethod
     def of(samples: Sequence[Any], small_may_differ: bool = False, stays: bool = False) -> "Layout":
@@ -198,7 +208,7 @@ class Layout:
         if self._of_objects:
             values = [sample]
         elif tree != self.tree or not all(map(_is_like, self.leaves, values)):
-            return self._item(map(_blank, self.leaves), _SAMPLE + pickled_value([sample], self.stays), large)  # a tensor is pickled as one
+            return self._item(map(_blank, self.leaves), _SAMPLE + self._pickled(sample), large)
         return self._item(map(self._sent, self.leaves, values), b"", large)
 
     def error(self, text: str, large: Optional[LargeParts] = None) -> dict:
@@ -224,12 +234,33 @@ class Layout:
 
     def _sent(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind == _OBJECT:
-            return pickled_value([value], self.stays)
+            return self._pickled(value)
         if leaf.kind in (_TENSOR, _ARRAY):
-            return value if leaf.dtype else pickled_value(value, self.stays)
+            return value if leaf.dtype else self._pickled(value)
         if leaf.kind in _NUMBERS:
             import numpy
-            return getattr(numpy, leaf.dtype)(value)
+            return numpy.array(value, leaf.dtype)
+        return value
+
+    def _pickled(self, value: Any) -> bytes:
+        if not self.stays:
+            return pickled_value(value)
+        try:
+            data = pickled_value(value)
+        except Exception:  # which no worker could send
+            data = b"object %d" % next(_unpicklable)
+        while len(self._kept) > _MOST_KEPT:  # of batches that nobody took
+            self._kept.pop(next(iter(self._kept)))
+        self._kept.setdefault(data, []).append(value)
+        return data
+
+    def _unpickled(self, data: bytes) -> Any:
+        kept = self._kept.get(data)
+        if not kept:
+            return unpickled_value(data)
+        value = kept.pop(0)
+        if not kept:
+            del self._kept[data]
         return value
 
     # ---- in the program ------------------------------------------------------------------------------------------------
@@ -253,16 +284,27 @@ class Layout:
 
     def samples(self, fields: Mapping[str, Any]) -> List[Any]:
         """Each sample by itself. Tensors of one shape are views of the batch's memory. DatasetError where one could not be made."""
-        odd = {place: _unlike(fetched(fields[_ODD][place])) for place in self.unlike(fields)}
+        odd = {place: fetched(fields[_ODD][place]) for place in self.unlike(fields)}
         columns = []
         for place, leaf in enumerate(self.leaves):
             column = self._of_all(place, leaf, fields)
-            columns.append([self._one(leaf, value) for value in column])
+            columns.append([None if at in odd else self._one(leaf, value) for at, value in enumerate(column)])
         bare = self.tree is None and len(self.leaves) == 1
-        made = columns[0] if bare else [_build(self.tree, iter(leaves), False) for leaves in zip(*columns)]
-        for place, sample in odd.items():
-            made[place] = sample
+        rows: Iterable[tuple] = zip(*columns) if columns else [()] * len(fields[_ODD])
+        made = columns[0] if bare else [_build(self.tree, iter(leaves), False) for leaves in rows]
+        errors = []
+        for place, data in odd.items():
+            if data[:1] == _ERROR:
+                errors.append(data[1:].decode())
+            else:
+                made[place] = self._unpickled(data[1:])
+        if errors:
+            raise typed(DatasetError(errors[0], "mend the program's data set for such samples, or say on_error=\"substitute\""))
         return made
+
+    def forget(self) -> None:
+        """Nobody takes what was made for batches until now."""
+        self._kept.clear()
 
     def _one(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind in _NUMBERS:
@@ -270,28 +312,17 @@ class Layout:
         if leaf.kind in (_TEXT, _BYTES):
             return value
         if not leaf.dtype:
-            unpickled = _unpickled(fetched(value), leaf.kind == _TENSOR)
-            return unpickled[0] if leaf.kind == _OBJECT and unpickled is not None else unpickled
+            return self._unpickled(fetched(value))
         if leaf.kind == _ARRAY:
             return value.numpy() if leaf.shape else value.numpy()[()]
         return value
 
     def size_of(self, sample: Any) -> int:
         """Bytes of the longest leaf that travels as bytes."""
-        return max((len(value.encode()) if isinstance(value, str) else len(value)
-                    for value in self.fields(sample).values() if isinstance(value, (str, bytes))), default=0)
-
-
-def _unpickled(data: bytes, of_tensor: bool) -> Any:
-    value = pickle.loads(data)  # of this program's own worker
-    return sys.modules["torch"].from_numpy(value) if of_tensor and type(value).__module__ == "numpy" else value
-
-
-def _unlike(data: bytes) -> Any:
-    """The sample. DatasetError where it is an error."""
-    if data[:1] == _ERROR:
-        raise typed(DatasetError(data[1:].decode(), "mend the program's data set for such samples, or say on_error=\"substitute\""))
-    return pickle.loads(data[1:])[0]
+        sizes = [len(value.encode()) if isinstance(value, str) else len(value)
+                 for value in self.fields(sample).values() if isinstance(value, (str, bytes))]
+        self.forget()
+        return max(sizes, default=0)
 
 
 def _pixel() -> Any:
@@ -329,9 +360,11 @@ class OwnSamples:
         self.name = type(inside).__name__
         self._started = started
         self._seed = seed
-        for name in ("classes", "fingerprint", "version"):  # what a worker asks a data set
-            if hasattr(inside, name):
-                setattr(self, name, getattr(inside, name))
+        for name in ("classes", "fingerprint", "version"):  # what a worker asks a data set, where it means what penstock means by it
+            value = getattr(inside, name, None)
+            texts = value if name == "classes" and isinstance(value, (list, tuple)) else ()
+            if value is not None and all(_is_utf8(str(one)) for one in texts) and (name == "classes" or _answers(value)):
+                setattr(self, name, value)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -362,6 +395,15 @@ class OwnSamples:
 
     def __getitem__(self, index: int) -> dict:
         return self.layout.fields(sample_of(self.dataset, index), self.large)
+
+
+def _answers(value: Any) -> bool:
+    """Is it a value, or a function that can be called without arguments?"""
+    try:
+        inspect.signature(value).bind() if callable(value) else None
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class Seen(NamedTuple):

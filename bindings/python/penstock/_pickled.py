@@ -144,21 +144,8 @@ def of_main(name):
     return operator.attrgetter(name)(sys.modules["__main__"])
 
 
-_nameless = {}  # classes of this process that were defined inside functions, and their numbers
-
-
-def nameless(number):
-    return list(_nameless)[number]
-
-
 class _Parts(pickle.Pickler):
-    def __init__(self, file, stays):
-        super().__init__(file, protocol=5)
-        self._stays = stays
-
     def reducer_override(self, one):
-        if self._stays and isinstance(one, type) and "<locals>" in one.__qualname__:
-            return nameless, (_nameless.setdefault(one, len(_nameless)),)
         # A worker's __main__ is another, and does not have what came to it by value.
         of_program = isinstance(one, (type, types.FunctionType)) and one.__module__ in ("__main__", "__mp_main__")
         if of_program and "<locals>" not in one.__qualname__:
@@ -166,16 +153,25 @@ class _Parts(pickle.Pickler):
         return _reduced(one)
 
 
-def pickled_value(value, stays=False):
-    """A part of a sample, on its way from a worker to the program; `stays`: within this process. Plain tensors go as arrays, which
-    pickles are fastest with."""
+def pickled_value(value):
+    """A part of a sample, on its way from a worker to the program. A plain tensor goes as an array, which pickles are fastest with."""
     if is_plain(value) and str(value.dtype) != "torch.bfloat16":
-        value = value.numpy()
+        return _OF_TENSOR + pickle.dumps(value.numpy(), protocol=5)
     if type(value).__module__ == "numpy" and not getattr(getattr(value, "dtype", None), "hasobject", True):
         return pickle.dumps(value, protocol=5)
     file = io.BytesIO()
-    _Parts(file, stays).dump(value)
+    _Parts(file, protocol=5).dump(value)
     return file.getvalue()
+
+
+def unpickled_value(data):
+    """Of this program's own worker."""
+    if data[:1] == _OF_TENSOR:
+        return sys.modules["torch"].from_numpy(pickle.loads(memoryview(data)[1:]))
+    return pickle.loads(data)
+
+
+_OF_TENSOR = b"T"  # no pickle begins so
 
 
 def _dumps(obj):

@@ -16,7 +16,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import _penstock
 from ._torch_datasets import type_name
-from .errors import ConfigError, UsageError
+from .errors import ConfigError, UsageError, as_raised
 from .samplers import BatchSampler
 
 
@@ -86,7 +86,9 @@ class Flattened:
 
 
 def _lists(batches: Any) -> bool:
-    return isinstance(batches, (list, tuple)) and all(isinstance(one, (list, tuple)) for one in batches)
+    """Lists of indices, or arrays or tensors, that are there already."""
+    return (isinstance(batches, (list, tuple)) or hasattr(batches, "tolist")) and \
+        all(isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 1 for one in batches)
 
 
 def indices_of(sampler: Any) -> Optional[List[int]]:
@@ -174,8 +176,8 @@ class ProgramOrder:
             return len(self.sampler)
         except TypeError:
             if self.seen is None:
-                raise UsageError(f"the sampler of split {self._split!r} has no len(), and no iteration was begun yet",
-                                 "give it a __len__") from None
+                raise as_raised(UsageError(f"the sampler of split {self._split!r} has no len(), and no iteration was begun yet",
+                                           "give it a __len__"), [TypeError]) from None  # which tqdm, for one, looks for
             return self.seen[1]
 
     def add_to(self, state: dict, replica: int, replicas: int) -> dict:

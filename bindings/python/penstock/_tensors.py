@@ -13,6 +13,7 @@ Any thread may call; the tensors are meant for the CUDA stream that was current 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -21,6 +22,7 @@ from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from . import _job, _penstock
 from ._gpu_images import GpuImages
+from .batch import register_with
 from .errors import RunError, UsageError, warn
 
 __all__ = ["Tensors", "has_torch", "made_as"]
@@ -213,7 +215,10 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
     if output != "torch":
         raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
     import torch
+    import torch.utils._pytree
     from torch.utils.dlpack import from_dlpack
+    with contextlib.suppress(AttributeError, TypeError, ValueError):  # it is torch's own affair
+        register_with(torch)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if pin_memory and not gpus:
         warn("pin_memory: this torch sees no CUDA device; tensors stay in ordinary memory")

@@ -80,6 +80,17 @@ class Facts:
         self.arithmetic = native.arithmetic
 
 
+def register_with(torch: Any) -> None:
+    """With torch's trees, which go by exact type, so that tree_map() takes a batch apart as the list, tuple or dict that it is."""
+    pytree = torch.utils._pytree
+    register = getattr(pytree, "register_pytree_node", None) or getattr(pytree, "_register_pytree_node", None)
+    if register is None or ListBatch in getattr(pytree, "SUPPORTED_NODES", {}):
+        return
+    register(ListBatch, lambda batch: (list(batch), None), lambda parts, _: list(parts))
+    register(TupleBatch, lambda batch: (list(batch), None), lambda parts, _: tuple(parts))
+    register(DictBatch, lambda batch: (list(batch.values()), list(batch)), lambda parts, names: dict(zip(names, parts)))
+
+
 def _same(array):
     return array
 

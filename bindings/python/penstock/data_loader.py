@@ -18,6 +18,7 @@ import contextlib
 import inspect
 import json
 import os
+import threading
 import types
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
@@ -196,6 +197,9 @@ class DataLoader:
         if isinstance(batch_size, str):
             raise UsageError(f"batch_size={batch_size!r}", "it is a number" if batch_size.strip().isdigit() else
                              f"a split is named by split={batch_size!r}")
+        if batch_size is not None and batch_size is not _UNSAID:
+            if isinstance(batch_size, bool) or _job.whole("batch_size", batch_size) < 1:
+                raise UsageError(f"batch_size={batch_size!r}", "it is 1 or more")
         shuffle, drop_last = (bool(one) if isinstance(one, int) else one for one in (shuffle, drop_last))  # torch's may be 0 or 1
         if batch_size is None and not of_job:
             raise UsageError("batch_size=None: samples without batches are not made here",
@@ -252,7 +256,7 @@ class DataLoader:
         if torchs:
             self._cut = _cut_of(order, tail, mode, _replicas(replicas, of_ranks, ranks_per_replica), ranks_per_replica or 1)
             self._length = len(dataset) if given.rows is None else len(given.rows)
-        self.collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
+        self._collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
         self._native = self._open(self._tensors.wants_raw_images() and not self._collates())
         if order.shuffle and order.followed is None and isinstance(self._native, NoBatches) and self._length == 0:
             raise DatasetError(f"the dataset {type(dataset).__name__} is empty, and cannot be shuffled", "leave shuffle out, as for torch")
@@ -262,6 +266,7 @@ class DataLoader:
         self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
         self._num_workers = work.num_workers
         self._transform = getattr(dataset, "transform", None) if torchs and given.layout is None else None
+        self.pin_memory_device = pin_memory_device
         self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self._finish_images("MixUp mixes batches that are finished")
@@ -469,6 +474,15 @@ class DataLoader:
         return self._drop_last
 
     @property
+    def collate_fn(self) -> Optional[Callable]:
+        """As it was given; else, over a data set of torch's, torch's default_collate, and None over any other."""
+        return _default_collate if self._collate_fn is None and self._may_be_kept else self._collate_fn
+
+    @collate_fn.setter
+    def collate_fn(self, function: Optional[Callable]) -> None:
+        self._collate_fn = None if function is _default_collate else function
+
+    @property
     def num_workers(self) -> int:
         """As it was given, to a data set; else threads that load in this process, for this loader and others of it, and 0 where
         loader ranks do."""
@@ -669,13 +683,13 @@ class DataLoader:
 
     def _collates(self) -> bool:
         """Are batches put together here?"""
-        return self._given.layout is not None or self._given.target is not None or self.collate_fn is not None
+        return self._given.layout is not None or self._given.target is not None or self._collate_fn is not None
 
     def _collated(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
         """What collate_fn makes of the samples; without one, what torch's default_collate would make of them."""
         layout = self._given.layout
         fields = dict(zip(self._names, values))
-        if layout is not None and self.collate_fn is None:
+        if layout is not None and self._collate_fn is None:
             try:
                 batch = layout.batch(fields)
             except (RuntimeError, TypeError, ValueError, LookupError) as error:
@@ -690,7 +704,7 @@ class DataLoader:
                 self._read_samples(values, facts.indices if one is None else one(facts.indices))
             with _here.generators_kept():
                 _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
-                batch = (self.collate_fn or _default_collate)(samples)
+                batch = (self._collate_fn or _default_collate)(samples)
         batch = self._tensors.place(batch)
         if type(batch) is list:
             return ListBatch(batch)._describe(facts, one)
@@ -750,12 +764,15 @@ class _Iteration:
     def __init__(self, loader: DataLoader, epoch: int, step: int) -> None:
         self._loader = loader
         self._over = False
+        self._lock = threading.RLock()  # one batch at a time, also for threads that share it
         self._begin(epoch, step)
         loader._iterations.add(self)
 
     def _begin(self, epoch, step):
         if self._loader._given.here is not None:
             self._loader._given.here.forget_errors()
+        if self._loader._given.layout is not None and not self._loader._iterations:
+            self._loader._given.layout.forget()
         order = self._loader._order
         self._indices = None
         if order is not None:
@@ -779,6 +796,10 @@ class _Iteration:
         return self
 
     def __next__(self):
+        with self._lock:
+            return self._next_batch()
+
+    def _next_batch(self):
         loader = self._loader
         if self._over:
             raise StopIteration
@@ -795,7 +816,7 @@ class _Iteration:
         loader._tensors.settle()
         if self._failed and self._step < len(loader):
             self._start(self._epoch, self._step)
-        native = None if self._failed else self._next()
+        native = None if self._failed else self._next_native()
         if native is None:
             self._over = True
             loader._iterations.discard(self)
@@ -807,13 +828,18 @@ class _Iteration:
         try:
             batch = loader._wrap(native)
         except DatasetError as error:  # of one of its samples
+            self._call = None
             if here is None:
                 raise
             problem = here.problem_of(error)
+        except Exception:  # of the collate_fn
+            self._call = None
+            raise
         else:
             loader._cursor = (self._epoch, self._step)
             if loader._order is not None:
                 loader._order.seen = self._order_seen
+            self._call = None
             return batch
         native = None
         try:
@@ -821,7 +847,8 @@ class _Iteration:
         finally:
             del problem  # which has this frame
 
-    def _next(self):
+    def _next_native(self):
+        """The library's batch. Where the program is interrupted before it has that, it is given again."""
         here = self._loader._given.here
         try:
             if here is None:
@@ -830,13 +857,9 @@ class _Iteration:
             size = self._loader.batch_size
             if self._call is None:
                 self._call = _here.Call(self._stream.next)
-            call = self._call
-            try:
-                return _with_warnings(call, lambda call: here.run(call, max(1, min(size, samples - self._step * size))))
-            finally:
-                if call.done:
-                    self._call = None
+            return _with_warnings(self._call, lambda call: here.run(call, max(1, min(size, samples - self._step * size))))
         except Error as error:
+            self._call = None
             if isinstance(error, (DatasetError, RunError)) and self._loader.embedded:  # else it has ended the run
                 self._failed = True
                 self._step += 1

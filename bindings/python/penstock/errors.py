@@ -10,6 +10,7 @@ that loaders cannot read is an OSError as well, and a FileNotFoundError where it
 
 import errno
 import os
+import re
 import sys
 import warnings
 from typing import Any, Iterable, Optional
@@ -83,7 +84,11 @@ def make(exit_code: int, message: str, remedy: str) -> Error:
     remedy = remedy.replace("set on_error: substitute", 'say on_error="substitute"').replace("bad_samples.max_", "bad_samples__max_")
     error = typed(_BY_CODE.get(exit_code, RunError)(message, remedy))
     if type(error) is DatasetError and "repair or remove the files" in remedy:  # as open() and Pillow say it of a picture
-        return as_raised(error, [FileNotFoundError if os.strerror(errno.ENOENT) in message else OSError])
+        found = re.search(r"cannot open '(.*)': " + re.escape(os.strerror(errno.ENOENT)), message)
+        if found is None:
+            return as_raised(error, [OSError])
+        error = as_raised(error, [FileNotFoundError], FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), found[1]))
+        error.__cause__ = None
     return error
 
 
