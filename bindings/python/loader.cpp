@@ -140,7 +140,7 @@ void register_loader(nb::module_& module) {
         });
       },
       nb::arg("serve"),
-      "serve(name, descriptor) answers requests for the dataset `here:name`, in a thread of its own, and owns the "
+      "serve(name, descriptor) takes requests for the dataset `here:name`, for whoever waits for a batch, and owns the "
       "descriptor; False: there is none of that name.");
   module.def("save_state", &save_state, nb::arg("path"), nb::arg("json"));
   module.def("load_state", &load_state, nb::arg("path"));

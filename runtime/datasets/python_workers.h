@@ -42,7 +42,7 @@
 namespace penstock {
 
 // A dataset that stays in this process, as with torch's num_workers=0: `dataset.pickle` is then "here:NAME", and whatever
-// this was set to begins to serve requests on `socket`, in a thread of its own, until that hangs up. False: no dataset of
+// this was set to serves requests on `socket`, while the program waits for a batch, until that hangs up. False: no dataset of
 // that name lives here (another process made the job). Set once, by the bindings; nothing: there is no Python here.
 using ServePythonHere = std::function<bool(const std::string& name, UniqueFd socket)>;
 void set_python_here(ServePythonHere serve);

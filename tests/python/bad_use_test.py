@@ -80,7 +80,7 @@ def test_wrong_arguments():
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", loader__thread=4), "did you mean 'threads'")
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", overrides=["nonsense"]), "key=value")
     raises(penstock.UsageError, lambda: loader(JOB, split="train", overrides=[("a", 1)]), "overrides")
-    raises(penstock.ConfigError, lambda: loader(JOB, split="train", batch_size=0), "batch_size", "0")
+    raises(penstock.UsageError, lambda: loader(JOB, split="train", batch_size=0), "batch_size", "0")
     raises(penstock.UsageError, lambda: loader(JOB, "train"), "batch_size='train'", "split='train'")
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", tail="padd"), "'pad'")
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", seed=-1), "seed")

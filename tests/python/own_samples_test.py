@@ -418,6 +418,47 @@ def test_interrupts_at_any_moment_lose_nothing():
     assert [one[0] for one in found] == sorted(one[0] for one in found) and len(found) > 250, (len(found), interrupts)
 
 
+def test_an_error_keeps_nothing_of_its_loader():
+    before = held()
+    gc.disable()
+    try:
+        loader = penstock.DataLoader(Broken(set(range(20)) - {5}, 20), 4)  # which does not keep what it raises
+        try:
+            list(loader)
+        except ValueError:
+            pass
+        del loader
+        until = time.monotonic() + 5  # the thread of the last call ends behind it
+        while len(os.listdir("/proc/self/task")) > before[0] and time.monotonic() < until:
+            time.sleep(0.02)
+        assert len(os.listdir("/proc/self/task")) == before[0]
+    finally:
+        gc.enable()
+
+
+def test_warnings_that_are_errors_lose_no_batch():
+    with penstock.DataLoader(Slow(), 16) as loader:
+        steps = iter(loader)
+        next(steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            def said(call):
+                call.warnings.append("a word of the library's")
+                return steps._loader._given.here.run(call, 16)
+            with unittest.mock.patch("penstock.data_loader._with_warnings", lambda call, run, old=penstock.data_loader._with_warnings: old(call, said)):
+                raises(RuntimeWarning, lambda: next(steps), "a word")
+        assert [batch[0].item() for batch in steps] == [16, 32, 48]
+
+
+def test_parts_of_iterations_that_were_broken_off_are_dropped():
+    with penstock.DataLoader(Outliers(), 4, collate_fn=list) as loader:
+        for _ in range(5):
+            for _, batch in zip(range(3), loader):
+                pass
+        parts = loader._given.here.dataset.large._here
+        assert sum(map(len, parts)) <= 2, len(parts)
+
+
 def test_a_sample_may_wait_for_another_threads():
     inner = penstock.DataLoader(Slow(), 4)
     with concurrent.futures.ThreadPoolExecutor(1) as pool, warnings.catch_warnings():
@@ -826,7 +867,10 @@ def kept_parts():
     """Bytes of large parts in this process and its children."""
     total = 0
     for process in ("self", *descendants()):
-        for number in os.listdir(f"/proc/{process}/fd"):
+        numbers = []
+        with contextlib.suppress(OSError):  # it may have ended
+            numbers = os.listdir(f"/proc/{process}/fd")
+        for number in numbers:
             with contextlib.suppress(OSError):
                 path = f"/proc/{process}/fd/{number}"
                 if os.readlink(path).startswith("/memfd:penstock-large"):

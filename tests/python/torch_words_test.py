@@ -177,6 +177,8 @@ def test_a_sampler_without_an_end_is_refused():
         raises(penstock.UsageError, lambda: iter(loader), "more than 1,001,600 indices for a data set of 80 samples", "islice")
     with penstock.DataLoader(Numbers(), 16, sampler=list(itertools.islice(itertools.cycle(range(80)), 5000))) as loader:
         assert sum(map(len, loader)) == 5000
+    with penstock.DataLoader(JOB, split="train", tail="torch", sampler=[0] * 1_000_100) as loader:  # of a job, too, by its data set's size
+        iter(loader)
 
 
 def test_what_programs_read_of_a_loader():

@@ -267,6 +267,8 @@ def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout
         made["python"] = dict(python)
     if limits:
         made["limits"] = dict(limits)
+    if here is not None:
+        made["trainer"] = {"timeout_s": 1e6}  # the program's own thread makes the samples: there is nobody else to be late
     if here is not None and layout is not None:
         made["loader"] = {"threads": 1}  # sample after sample, in their order
     overrides = _job.overrides_of(split, {}, asked.more, asked.words)

@@ -102,10 +102,11 @@ class Here:
         self._turn: Any = threading.RLock()  # of the thread that answers
         self._changing = threading.Lock()    # of these two
         self._connections: List[_Connection] = []
-        self._refuses = False                # new ones: the program has given up what it opened
+        self._refuses = False                # new ones: the program has given up what it opened, or closed it
+        self._closed = False
         self._woken, self._wakes = socket.socketpair()
         self._wakes.setblocking(False)
-        weakref.finalize(self, _close_all, [self._woken, self._wakes], self._connections)
+        weakref.finalize(self, _close_all, [self._woken, self._wakes], self._connections).atexit = False
         self._raised: Dict[Tuple[str, Optional[int]], BaseException] = {}  # by reason and sample
         self.name_anew()
 
@@ -152,13 +153,13 @@ class Here:
 
     def problem_of(self, error: Error) -> Error:
         """`error` as the program has to see it: with what its code raised as the cause, and of its class. The others that were kept,
-        which hold frames, are forgotten."""
+        which hold frames, are forgotten, and so is that one."""
         found = [key for key in self._raised if key[0] in error.message]
         found.sort(key=lambda key: f"index {key[1]})" not in error.message)  # another sample may fail alike
-        self._raised = {key: self._raised[key] for key in found[:1]}
+        kept, self._raised = self._raised, {}
         if not found:
             return error
-        raised = self._raised[found[0]]
+        raised = kept[found[0]]
         return as_raised(error, type(raised).__mro__, raised)
 
     def forget_errors(self) -> None:
@@ -167,20 +168,24 @@ class Here:
     def close(self) -> None:
         """The loader is closed, and its calls have ended or will. Who answers it finds that out."""
         self.forget_errors()
+        with self._changing:
+            self._refuses = self._closed = True
         self._wake()
 
     def _answer(self, call: Call, samples: int) -> None:
         """Until the call is done. Requests of other calls that come meanwhile are answered as well: they wait, too."""
         with contextlib.ExitStack() as kept:
-            keeping = False
+            keeping, further = False, 1
             while not call.done:
                 for one in list(self._connections):
                     if not one.whole:  # an interrupt struck in the middle of a request or an answer
                         self._drop(one)
                 # In their order, the sample that was begun and interrupted first.
-                ready = [one for one in self._connections if one.begun] or self._ready(FURTHER_MS if 0 < samples <= call.answered else None)
-                if not ready and not call.done:
-                    samples = 0  # more are wanted than the batch has: one of them cannot be used
+                all_made = 0 < samples <= call.answered
+                ready = [one for one in self._connections if one.begun] or self._ready(max(1, FURTHER_MS // further) if all_made else None)
+                if all_made and not ready and not call.done:
+                    # More are wanted: some were of an iteration that was broken off, or cannot be used; or the batch is large.
+                    samples, further = call.answered + further, 2 * further
                 for one in ready[:1]:
                     if not keeping:
                         kept.enter_context(_generators.kept())
@@ -196,6 +201,7 @@ class Here:
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         connections = {} if only_the_end_ms is not None else {one.connection.fileno(): one for one in list(self._connections)}
+        connections.pop(-1, None)
         for descriptor in connections:
             poll.register(descriptor, select.POLLIN)
         events = dict(poll.poll(only_the_end_ms))
@@ -205,11 +211,11 @@ class Here:
 
     def _call_ended(self) -> None:
         with self._changing:
-            self._refuses = False
+            self._refuses = self._closed
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is full of such
+        with contextlib.suppress(OSError):  # it is full of such, or closed
             self._wakes.send(b".")
 
     def _give_up(self) -> None:
@@ -237,7 +243,7 @@ class _Connection(Worker):
     def answer_one(self) -> Optional[int]:
         """The kind of what it answered; None: the loader has hung up."""
         try:
-            if self.begun is None:
+            if self.begun is None:  # a new one
                 self.whole = False
                 self.begun = self.request()
             if self.begun is None:
@@ -252,6 +258,9 @@ class _Connection(Worker):
         except (BrokenPipeError, ConnectionResetError):
             return None
         return kind
+
+    def flush(self) -> None:
+        """Nothing: what the program prints is its own affair."""
 
     def given(self, text: str) -> Any:
         return self._here.dataset
@@ -348,8 +357,11 @@ def _serve(name: str, descriptor: int) -> bool:
     if here is None:
         return False
     connection = socket.socket(fileno=descriptor)
-    if here.accept(connection):
-        return True
+    try:
+        if here.accept(connection):
+            return True
+    except Exception:  # at the end of the interpreter
+        pass
     connection.detach()
     return False
 

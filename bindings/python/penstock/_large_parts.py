@@ -11,7 +11,7 @@ own.
 Whoever made the sample keeps its part until the program has it: KEPT_BYTES at most, because nobody fetches what was made for an
 iteration that was broken off, or made twice, and as many as it may have files open. A worker that dies takes parts with it that were
 made ahead. What the program makes itself (num_workers=0) stays with it, without a memfd. Only for loaders in the program's own process,
-whose workers are its children. Not thread-safe: a worker makes one sample at a time.
+whose workers are its children. Not thread-safe: one sample is made at a time; taken() from any thread.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class LargeParts:
         self.room = room
         self._kept: List[MemoryFile] = []  # the oldest first
         self._look_at = _LOOK_FROM         # so many, whether they have been fetched
+        self._bytes = 0                    # kept, at most
         self._here: Dict[str, List[bytes]] = {}
         self._stays = stays
         if stays:
             _of_this_process.add(self)
 
     def __getstate__(self) -> dict:
-        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_here": {}, "_stays": False}
+        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_bytes": 0, "_here": {}, "_stays": False}
 
     def sent(self, data: AnyStr) -> AnyStr:
         inside = escaped(data)
@@ -62,6 +63,10 @@ class LargeParts:
             name = self._in_memory(part)
         return _like(data, _MARK + name.encode())
 
+    def forget(self) -> None:
+        """What stayed in this process and was not fetched."""
+        self._here = {}
+
     def taken(self, name: str) -> List[bytes]:
         """The part of that name, once, or nothing."""
         parts = self._here.get(name, [])
@@ -71,11 +76,13 @@ class LargeParts:
         return found
 
     def _in_memory(self, part: bytes) -> str:
-        if len(self._kept) >= self._look_at:
+        self._bytes += len(part)
+        if len(self._kept) >= self._look_at or self._bytes > KEPT_BYTES:
             self._kept = [one for one in self._kept if one.size() > 0]
-            while len(self._kept) > 1 and sum(one.size() for one in self._kept) > KEPT_BYTES:
+            while self._kept and sum(one.size() for one in self._kept) + len(part) > KEPT_BYTES:
                 self._kept.pop(0).close()
             self._look_at = 2 * len(self._kept) + _LOOK_FROM
+            self._bytes = sum(one.size() for one in self._kept) + len(part)
         while True:
             try:
                 self._kept.append(MemoryFile(_NAME, part, sealed=False))

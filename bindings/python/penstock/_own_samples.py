@@ -369,6 +369,11 @@ class OwnSamples:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def forget(self) -> None:
+        """Parts of batches that nobody takes."""
+        if self.large is not None:
+            self.large.forget()
+
     def field_table(self) -> list:
         return self.layout.field_table()
 

@@ -126,19 +126,19 @@ class OfRows:
 
 
 class ProgramOrder:
-    def __init__(self, sampler: Any, split: str, dataset_size: int = 0, as_torchs: bool = False, generator: Any = None) -> None:
+    def __init__(self, sampler: Any, split: str, as_torchs: bool = False, generator: Any = None) -> None:
         """`as_torchs`: it may be empty, and torch's generator is drawn from as torch's DataLoader does with that `generator`."""
         self.sampler = sampler
-        self._dataset_size, self._generator = dataset_size, generator
+        self._generator = generator
         self._split = split
         self._as_torchs = as_torchs
         self.seen: Optional[Tuple[int, int, str]] = None      # (epoch, samples, digest) of the iteration that moved last
         self._expected: Optional[Tuple[int, int, str]] = None  # (epoch, step, digest) of a loaded state
 
-    def evaluate(self, epoch: int, step: int) -> Tuple[List[int], Tuple[int, int, str]]:
+    def evaluate(self, epoch: int, step: int, dataset_size: int) -> Tuple[List[int], Tuple[int, int, str]]:
         """The order of an iteration over `epoch`, and what to remember of it."""
         send_epoch(epoch, self.sampler)
-        given = self._listed()  # what it raises itself is its own
+        given = self._listed(dataset_size)  # what it raises itself is its own
         try:
             order = list(map(operator.index, given))
         except TypeError as problem:
@@ -157,16 +157,16 @@ class ProgramOrder:
                 "torch's RandomSampler draws a new one every time, unless its generator is restored first")
         return order, (epoch, len(order), digest)
 
-    def _listed(self) -> list:
+    def _listed(self, dataset_size: int) -> list:
         indices = iter(self.sampler)
         torch = sys.modules.get("torch")
         if self._as_torchs and torch is not None:  # its workers' seed, between the sampler's iter() and first next()
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
-        most = _FEWEST + _PASSES * self._dataset_size
+        most = _FEWEST + _PASSES * dataset_size
         given = list(itertools.islice(indices, most))
         if len(given) == most and next(indices, None) is not None:
             raise UsageError(f"the sampler of split {self._split!r} gave more than {most:,} indices for a data set of "
-                             f"{self._dataset_size:,} samples, and an order is listed where its iteration begins",
+                             f"{dataset_size:,} samples, and an order is listed where its iteration begins",
                              "give a sampler that ends: itertools.islice(…) of one that does not")
         return given
 

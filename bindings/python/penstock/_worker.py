@@ -513,9 +513,12 @@ class Worker:
         """The first line says what happened, in whatever list it is shown."""
         return why_with_traceback(error)
 
-    def reply(self, status, body):
+    def flush(self):
         sys.stdout.flush()
         sys.stderr.flush()
+
+    def reply(self, status, body):
+        self.flush()
         size = sum(map(len, body))
         if size >= SHARE_FROM and self.grow_memory(size):
             at = 0

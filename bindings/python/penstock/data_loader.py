@@ -197,9 +197,8 @@ class DataLoader:
         if isinstance(batch_size, str):
             raise UsageError(f"batch_size={batch_size!r}", "it is a number" if batch_size.strip().isdigit() else
                              f"a split is named by split={batch_size!r}")
-        if batch_size is not None and batch_size is not _UNSAID:
-            if isinstance(batch_size, bool) or _job.whole("batch_size", batch_size) < 1:
-                raise UsageError(f"batch_size={batch_size!r}", "it is 1 or more")
+        if isinstance(batch_size, bool) or isinstance(batch_size, int) and batch_size < 1:
+            raise UsageError(f"batch_size={batch_size!r}", "it is 1 or more")
         shuffle, drop_last = (bool(one) if isinstance(one, int) else one for one in (shuffle, drop_last))  # torch's may be 0 or 1
         if batch_size is None and not of_job:
             raise UsageError("batch_size=None: samples without batches are not made here",
@@ -240,7 +239,7 @@ class DataLoader:
         lines = list(given.overrides)
         programs = order.sampler if given.rows is None or order.sampler is None else OfRows(order.sampler, given.rows)
         self._order = None if programs is None else \
-            ProgramOrder(programs, self.split, len(dataset) if torchs else 0, as_torchs=torchs, generator=generator)
+            ProgramOrder(programs, self.split, as_torchs=torchs, generator=generator)
         if self._order is not None:
             lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]
         if order.drop_uneven:
@@ -765,6 +764,7 @@ class _Iteration:
         self._loader = loader
         self._over = False
         self._lock = threading.RLock()  # one batch at a time, also for threads that share it
+        self._process = os.getpid()
         self._begin(epoch, step)
         loader._iterations.add(self)
 
@@ -773,10 +773,12 @@ class _Iteration:
             self._loader._given.here.forget_errors()
         if self._loader._given.layout is not None and not self._loader._iterations:
             self._loader._given.layout.forget()
+            if self._loader._given.here is not None:
+                self._loader._given.here.dataset.forget()
         order = self._loader._order
         self._indices = None
         if order is not None:
-            indices, self._order_seen = order.evaluate(epoch, step)
+            indices, self._order_seen = order.evaluate(epoch, step, self._loader.dataset_size)
             self._loader._epoch_was_sent()
             self._indices = array.array("q", indices)
         self._start(epoch, step)
@@ -796,6 +798,8 @@ class _Iteration:
         return self
 
     def __next__(self):
+        if self._loader._given.here is None or os.getpid() != self._process:  # the library's own iterations have locks
+            return self._next_batch()
         with self._lock:
             return self._next_batch()
 
@@ -814,7 +818,7 @@ class _Iteration:
         if self._stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
         loader._tensors.settle()
-        if self._failed and self._step < len(loader):
+        if self._failed and self._step < (len(loader) if self._indices is None else -(-len(self._indices) // loader.batch_size)):
             self._start(self._epoch, self._step)
         native = None if self._failed else self._next_native()
         if native is None:
@@ -892,12 +896,12 @@ def _with_warnings(call: Any, run: Callable[[Any], Any]) -> Any:
 
 
 def _warn(text: str) -> None:
+    if "the program holds all" in text:
+        text += "; penstock.DataLoader(..., copy=True) lifts the limit"
     call = _here.call_of_this_thread()
     if call is not None:
         call.warnings.append(text)
         return
-    if "the program holds all" in text:
-        text += "; penstock.DataLoader(..., copy=True) lifts the limit"
     warn(text)
 
 

@@ -123,7 +123,7 @@ def _joined(error: Error, kind: type, raised: Optional[BaseException]) -> Error:
     text, plain = str(error), type(error)
     made = type(f"{plain.__name__}[{kind.__name__}]", (plain, kind), {
         "__module__": plain.__module__, "message": error.message, "remedy": error.remedy, "__str__": lambda self: text,
-        "__reduce__": lambda self: (as_raised, (plain(error.message, error.remedy), [kind]))})
+        "__reduce__": lambda self, said=(error.message, error.remedy): (as_raised, (plain(*said), [kind]))})
     arguments = () if raised is None else _pythons_own(type(raised)).__reduce__(raised)[1]
     base = _pythons_own(made)
     one = base.__new__(made, *arguments)
