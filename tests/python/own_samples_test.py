@@ -456,7 +456,7 @@ def test_parts_of_iterations_that_were_broken_off_are_dropped():
             for _, batch in zip(range(3), loader):
                 pass
         parts = loader._given.here.dataset.large._here
-        assert sum(map(len, parts)) <= 2, len(parts)
+        assert len(parts) <= 4, len(parts)  # of what was under way, a batch at most
 
 
 def test_a_sample_may_wait_for_another_threads():
