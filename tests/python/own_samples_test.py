@@ -322,6 +322,17 @@ def test_without_workers_samples_may_fork_and_have_loaders_of_their_own():
     raises(penstock.UsageError, lambda: next(iter(loader)), "was closed while a batch")
 
 
+def test_without_workers_nothing_is_waited_for_in_vain():
+    """Behind a break, and behind samples that cannot be used, the library asks for more than a batch has."""
+    begun = time.monotonic()
+    with penstock.DataLoader(Slow(), 16) as loader:
+        for _ in range(20):
+            next(iter(loader))
+    with penstock.DataLoader(Broken(range(0, 20, 2), 20), 4, on_error="substitute", bad_samples__max_count=100) as loader:
+        assert len(list(loader)) == 5
+    assert time.monotonic() - begun < 20 * _here.FURTHER_MS / 1000
+
+
 def test_threads_with_loaders_of_their_own_do_not_seed_each_other():
     alone = digest(penstock.DataLoader(Drawing(), 4, seed=3))
     found = []

@@ -35,10 +35,10 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from . import _penstock
-from ._worker import HELLO, HERE, REQUEST, Refused, Worker, as_reply, imported_generators, why
+from ._worker import GOOD, HERE, KEY, LOAD, Refused, Worker, as_reply, imported_generators, why
 from .errors import Error, UsageError, as_raised, warn
 
-FURTHER_MS = 20         # behind its samples a batch is there soon, or some more are wanted
+FURTHER_MS = 250        # behind its samples a batch is there soon, or some more are wanted
 KEPT_ERRORS = 64        # the first one of a batch is among the first that are made
 ANOTHERS_SAMPLE_S = 10  # so long a thread waits until another one's sample is made
 
@@ -47,9 +47,10 @@ _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary(
 
 
 class Call:
-    """One of the library's functions that may wait for samples, as Here.run() calls it: once."""
+    """One of the library's functions that may wait for samples, as Here.run() calls it: once. `epoch`: the samples', or None."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], Any], epoch: Optional[int] = None) -> None:
+        self.epoch = epoch
         self._function: Optional[Callable[[], Any]] = function
         self._result: Any = None
         self._error: Optional[BaseException] = None
@@ -193,7 +194,7 @@ class Here:
                     kind = one.answer_one()
                     if kind is None:
                         self._drop(one)
-                    elif kind != HELLO:
+                    elif one.epoch == call.epoch:  # else of another iteration, which may have been broken off, or not usable
                         call.answered += 1
 
     def _ready(self, only_the_end_ms: Optional[int]) -> List[_Connection]:
@@ -239,6 +240,7 @@ class _Connection(Worker):
         self._here = weakref.proxy(here)
         self.begun: Optional[Tuple[int, Any]] = None  # a request that is not answered yet
         self.whole = True                             # nothing is half received or half sent
+        self.epoch: Optional[int] = None              # of the sample that it made last, if that was one
 
     def answer_one(self) -> Optional[int]:
         """The kind of what it answered; None: the loader has hung up."""
@@ -252,6 +254,7 @@ class _Connection(Worker):
             kind = self.begun[0]
             with _generators.seeded_alone():
                 answer = self.answer(*self.begun)
+            self.epoch = KEY.unpack(self.begun[1])[2] if kind == LOAD and answer[0] == GOOD else None
             self.whole, self.begun = False, None
             self.reply(*answer)
             self.whole = True

@@ -860,7 +860,7 @@ class _Iteration:
             samples = len(self._indices) if self._indices is not None else self._loader._native.num_samples
             size = self._loader.batch_size
             if self._call is None:
-                self._call = _here.Call(self._stream.next)
+                self._call = _here.Call(self._stream.next, self._epoch)
             return _with_warnings(self._call, lambda call: here.run(call, max(1, min(size, samples - self._step * size))))
         except Error as error:
             self._call = None
