@@ -125,7 +125,9 @@ def _why_in_python(found: Any, translated: Any, asked: Asked) -> str:
 def _read_partly(dataset: Any, found: Any, transform: Any, translated: Any, asked: Asked) -> Given:
     """One that penstock knows, with a transform that it knows in part: the first steps, or none."""
     from . import _prefix, _transform_notes
-    begun = _prefix.Begun.of(found.source, translated.steps, translated.rest, _job.overrides_of("", {}, asked.more, asked.words)) if found.target is None else None
+    begun = None
+    if found.target is None:
+        begun = _prefix.Begun.of(found.source, translated.steps, translated.rest, _job.overrides_of("", {}, asked.more, asked.words))
     if begun is not None:
         notes = _transform_notes.begun_in_python(translated.notes)
         return _read_python(begun, None, translated.why, asked, notes, found.rows, found.kept)

@@ -56,6 +56,7 @@ class Call:
         self._error: Optional[BaseException] = None
         self._begun = threading.Lock()
         self.done = False
+        self.failed = False  # and has said so: there is no result
         self.answered = 0  # samples
         self.thread: Optional[int] = None
         self.warnings: List[str] = []
@@ -77,10 +78,11 @@ class Call:
         """What the function returned; raises what it raised."""
         if self._error is None:
             return self._result
+        error, self._error, self.failed = self._error, None, True  # an error that is raised has frames, and these have us
         try:
-            raise self._error
+            raise error
         finally:
-            self._error.__traceback__ = None  # which has frames of the program
+            del error
 
 
 _of_thread = threading.local()
@@ -191,8 +193,7 @@ class Here:
                     if not keeping:
                         kept.enter_context(_generators.kept())
                         keeping = True
-                    kind = one.answer_one()
-                    if kind is None:
+                    if not one.answer_one():
                         self._drop(one)
                     elif one.epoch == call.epoch:  # else of another iteration, which may have been broken off, or not usable
                         call.answered += 1
@@ -242,25 +243,24 @@ class _Connection(Worker):
         self.whole = True                             # nothing is half received or half sent
         self.epoch: Optional[int] = None              # of the sample that it made last, if that was one
 
-    def answer_one(self) -> Optional[int]:
-        """The kind of what it answered; None: the loader has hung up."""
+    def answer_one(self) -> bool:
+        """False: the loader has hung up."""
         try:
             if self.begun is None:  # a new one
                 self.whole = False
                 self.begun = self.request()
             if self.begun is None:
-                return None
+                return False
             self.whole = True
-            kind = self.begun[0]
             with _generators.seeded_alone():
                 answer = self.answer(*self.begun)
-            self.epoch = KEY.unpack(self.begun[1])[2] if kind == LOAD and answer[0] == GOOD else None
+            self.epoch = KEY.unpack(self.begun[1])[2] if self.begun[0] == LOAD and answer[0] == GOOD else None
             self.whole, self.begun = False, None
             self.reply(*answer)
             self.whole = True
         except (BrokenPipeError, ConnectionResetError):
-            return None
-        return kind
+            return False
+        return True
 
     def flush(self) -> None:
         """Nothing: what the program prints is its own affair."""

@@ -833,23 +833,15 @@ class _Iteration:
             batch = loader._wrap(native)
         except DatasetError as error:  # of one of its samples
             self._call = None
-            if here is None:
-                raise
-            problem = here.problem_of(error)
+            raise error if here is None else here.problem_of(error)
         except Exception:  # of the collate_fn
             self._call = None
             raise
-        else:
-            loader._cursor = (self._epoch, self._step)
-            if loader._order is not None:
-                loader._order.seen = self._order_seen
-            self._call = None
-            return batch
-        native = None
-        try:
-            raise problem
-        finally:
-            del problem  # which has this frame
+        loader._cursor = (self._epoch, self._step)
+        if loader._order is not None:
+            loader._order.seen = self._order_seen
+        self._call = None
+        return batch
 
     def _next_native(self):
         """The library's batch. Where the program is interrupted before it has that, it is given again."""
@@ -859,7 +851,7 @@ class _Iteration:
                 return self._stream.next()
             samples = len(self._indices) if self._indices is not None else self._loader._native.num_samples
             size = self._loader.batch_size
-            if self._call is None:
+            if self._call is None or self._call.failed:
                 self._call = _here.Call(self._stream.next, self._epoch)
             return _with_warnings(self._call, lambda call: here.run(call, max(1, min(size, samples - self._step * size))))
         except Error as error:
@@ -867,11 +859,7 @@ class _Iteration:
             if isinstance(error, (DatasetError, RunError)) and self._loader.embedded:  # else it has ended the run
                 self._failed = True
                 self._step += 1
-            problem = error if here is None else here.problem_of(error)
-        try:
-            raise problem
-        finally:
-            del problem
+            raise error if here is None else here.problem_of(error)
 
     def __len__(self) -> int:
         return len(self._loader)
