@@ -16,6 +16,7 @@ import sys
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from . import _job, _penstock
+from ._place import has_receiver
 from .errors import UsageError, warn
 
 
@@ -180,7 +181,7 @@ def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
 def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),
                  rows: Optional[Sequence[int]] = None, kept_already: tuple = ()) -> Given:
     """Samples as they are, made by the program's own code."""
-    from . import _here, _own_samples, _pickled, _prefix, _worker
+    from . import _generators, _here, _own_samples, _pickled, _prefix, _worker
     if asked.gpu_transform is not None:
         raise UsageError("gpu_transform is for pictures that loaders make", "leave it out, or give penstock.transforms")
     where = f"in {asked.num_workers} worker processes" if asked.num_workers else "in this process (num_workers=0)"
@@ -200,8 +201,8 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         looked_at = _pickled.copy_of(given)
     else:
         looked_at = given
-    elsewhere = "PENSTOCK_RECEIVER" in os.environ  # workers may be no children of this process, or on another node
-    with _here.generators_kept():
+    elsewhere = has_receiver()  # workers may be no children of this process, or on another node
+    with _generators.kept_alone():
         _worker.seed_generators(0)  # sizes that are drawn are the same in every run
         among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
         layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)

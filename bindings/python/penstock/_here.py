@@ -23,24 +23,20 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import functools
 import itertools
 import os
-import random
 import select
 import socket
-import sys
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _penstock
-from ._worker import GOOD, HERE, KEY, LOAD, Refused, Worker, as_reply, imported_generators, why
-from .errors import Error, UsageError, as_raised, warn
+from . import _generators, _penstock
+from ._worker import GOOD, HERE, KEY, LOAD, Refused, Worker, as_reply, why
+from .errors import Error, UsageError, as_raised
 
 FURTHER_MS = 250        # behind its samples a batch is there soon, or some more are wanted
 KEPT_ERRORS = 64        # the first one of a batch is among the first that are made
-ANOTHERS_SAMPLE_S = 10  # so long a thread waits until another one's sample is made
 
 _numbers = itertools.count()
 _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary()
@@ -275,76 +271,6 @@ class _Connection(Worker):
         return reason
 
 
-class _Generators:
-    """The global generators of random, NumPy and torch, which the program's samples are made with, one at a time.
-
-    kept(): they are afterwards as they were before; of several threads' blocks that overlap, behind the last one as they were before the
-    first. seeded_alone(): nobody else seeds them meanwhile, but for a thread that has waited ANOTHERS_SAMPLE_S: a sample may wait for
-    another thread's. Once that has happened nobody waits for anybody any more."""
-
-    def __init__(self) -> None:
-        self._sample = threading.RLock()
-        self._changed = threading.Lock()
-        self._blocks = 0
-        self._before: List[Callable[[], None]] = []
-        self._crowded = False
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        with self._changed:
-            if self._blocks == 0 and not self._before:  # else they were not all put back, for an interrupt
-                self._before = _states()
-            self._blocks += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._blocks -= 1
-                if self._blocks == 0:
-                    for put_back in self._before:
-                        put_back()
-                    self._before = []
-
-    @contextlib.contextmanager
-    def seeded_alone(self) -> Iterator[None]:
-        lock = self._sample
-        if self._crowded or not lock.acquire(timeout=ANOTHERS_SAMPLE_S):
-            if not self._crowded:
-                self._crowded = True
-                warn(f"a sample that is made in this process takes longer than {ANOTHERS_SAMPLE_S} s, and another thread makes samples, "
-                     "too: they do not wait for each other any more, and draws from global generators may differ from run to run; let "
-                     "workers make them: num_workers=1")
-            yield
-            return
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def _states() -> List[Callable[[], None]]:
-    """What puts each generator back."""
-    names = imported_generators()
-    out = [functools.partial(random.setstate, random.getstate())]
-    if "numpy" in names:
-        numpys = sys.modules["numpy"].random
-        out.append(functools.partial(numpys.set_state, numpys.get_state()))
-    if "torch" in names:
-        torch = sys.modules["torch"]
-        out.append(functools.partial(torch.set_rng_state, torch.get_rng_state()))
-    return out
-
-
-@contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
-    """Around code of the program that is called with generators of its own."""
-    with _generators.kept(), _generators.seeded_alone():
-        yield
-
-
-_generators = _Generators()
-
-
 def _close_all(*sockets: list) -> None:
     for one in itertools.chain(*sockets):
         getattr(one, "connection", one).close()
@@ -369,11 +295,4 @@ def _serve(name: str, descriptor: int) -> bool:
     return False
 
 
-def _in_child() -> None:
-    """The threads that have the locks may not be in a child that was forked."""
-    global _generators
-    _generators = _Generators()
-
-
-os.register_at_fork(after_in_child=_in_child)
 _penstock.serve_python_here(_serve)

@@ -11,7 +11,7 @@ own.
 Whoever made the sample keeps its part until the program has it: KEPT_BYTES at most, because nobody fetches what was made for an
 iteration that was broken off, or made twice, and as many as it may have files open. A worker that dies takes parts with it that were
 made ahead. What the program makes itself (num_workers=0) stays with it, without a memfd. Only for loaders in the program's own process,
-whose workers are its children. Not thread-safe: one sample is made at a time; taken() from any thread.
+whose workers are its children. Not thread-safe: one sample is made at a time; fetched() from any thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import contextlib
 import errno
 import os
 import resource
+import sys
 import weakref
-from typing import AnyStr, Dict, Iterator, List
+from typing import Any, AnyStr, Dict, Hashable, Iterator, List
 
 from ._memory_file import MemoryFile, name_of
 from ._worker import kept_in
@@ -35,6 +36,37 @@ _MARK, _AS_IT_IS = b"K:", b"E:"  # how a name begins, and what a program's own t
 _of_this_process: "weakref.WeakSet[LargeParts]" = weakref.WeakSet()
 
 
+class Stayed:
+    """What stays in this process while something that stands for it travels. Of equal ones each is taken once, the oldest first."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: names. Beyond these the oldest are forgotten: of batches that nobody took."""
+        self._most = most
+        self._by_name: Dict[Hashable, List[Any]] = {}
+
+    def __reduce__(self) -> tuple:
+        return Stayed, (self._most,)  # nothing of it leaves this process
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def add(self, name: Hashable, value: Any) -> None:
+        while len(self._by_name) > self._most:
+            self._by_name.pop(next(iter(self._by_name)))
+        self._by_name.setdefault(name, []).append(value)
+
+    def taken(self, name: Hashable) -> List[Any]:
+        """The value in a list, or nothing."""
+        values = self._by_name.get(name, [])
+        found = [values.pop(0)] if values else []
+        if not values:
+            self._by_name.pop(name, None)
+        return found
+
+    def clear(self) -> None:
+        self._by_name = {}
+
+
 class LargeParts:
     """`stays`: the program makes the samples, in its own process."""
 
@@ -43,13 +75,13 @@ class LargeParts:
         self._kept: List[MemoryFile] = []  # the oldest first
         self._look_at = _LOOK_FROM         # so many, whether they have been fetched
         self._bytes = 0                    # kept, at most
-        self._here: Dict[str, List[bytes]] = {}
+        self.stayed = Stayed(sys.maxsize)
         self._stays = stays
         if stays:
             _of_this_process.add(self)
 
     def __getstate__(self) -> dict:
-        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_bytes": 0, "_here": {}, "_stays": False}
+        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_bytes": 0, "stayed": self.stayed, "_stays": False}
 
     def sent(self, data: AnyStr) -> AnyStr:
         inside = escaped(data)
@@ -58,22 +90,10 @@ class LargeParts:
         part = _bytes_of(data)
         if self._stays:
             name = name_of(_NAME, part)
-            self._here.setdefault(name, []).append(part)  # equal ones are fetched one by one
+            self.stayed.add(name, part)
         else:
             name = self._in_memory(part)
         return _like(data, _MARK + name.encode())
-
-    def forget(self) -> None:
-        """What stayed in this process and was not fetched."""
-        self._here = {}
-
-    def taken(self, name: str) -> List[bytes]:
-        """The part of that name, once, or nothing."""
-        parts = self._here.get(name, [])
-        found = [parts.pop()] if parts else []
-        if not parts:
-            self._here.pop(name, None)
-        return found
 
     def _in_memory(self, part: bytes) -> str:
         self._bytes += len(part)
@@ -131,7 +151,7 @@ def fetched(sent: AnyStr) -> AnyStr:
 
 def _found(name: str) -> bytes:
     for parts in list(_of_this_process):
-        for data in parts.taken(name):
+        for data in parts.stayed.taken(name):
             return data
     for process in _family(os.getpid()):
         data = kept_in(process, name, then=lambda file: file.truncate(0))

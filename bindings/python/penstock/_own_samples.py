@@ -24,7 +24,7 @@ import sys
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._job import dtype_name
-from ._large_parts import LargeParts, escaped, fetched
+from ._large_parts import LargeParts, Stayed, escaped, fetched
 from ._pickled import is_plain, pickled_value, unpickled_value
 from ._prefix import Begun
 from ._worker import sample_of, seed_generators, why
@@ -35,7 +35,7 @@ _TENSOR, _ARRAY, _BOOL, _INT, _FLOAT, _TEXT, _BYTES, _OBJECT = "tensor", "array"
 _NUMBERS = {_BOOL: bool, _INT: int, _FLOAT: float}
 _DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")  # of fields
 _unpicklable = itertools.count()
-_MOST_KEPT = 100_000
+_MOST_STAYED = 100_000
 _INT64 = range(-2**63, 2**63)
 _ODD = "odd"                         # the field of what is not like the others: nothing, or one of these and what it is
 _SAMPLE, _ERROR = b"S", b"E"
@@ -157,7 +157,7 @@ class Layout:
         self.tree = tree
         self.leaves = list(leaves)
         self.stays = stays
-        self._kept: Dict[bytes, list] = {}  # objects that stay, by their pickles
+        self._stayed = Stayed(_MOST_STAYED)  # objects, by their pickles
 
     @staticmethod
     def of(samples: Sequence[Any], small_may_differ: bool = False, stays: bool = False) -> "Layout":
@@ -249,19 +249,13 @@ class Layout:
             data = pickled_value(value)
         except Exception:  # which no worker could send
             data = b"object %d" % next(_unpicklable)
-        while len(self._kept) > _MOST_KEPT:  # of batches that nobody took
-            self._kept.pop(next(iter(self._kept)))
-        self._kept.setdefault(data, []).append(value)
+        self._stayed.add(data, value)
         return data
 
     def _unpickled(self, data: bytes) -> Any:
-        kept = self._kept.get(data)
-        if not kept:
-            return unpickled_value(data)
-        value = kept.pop(0)
-        if not kept:
-            del self._kept[data]
-        return value
+        for value in self._stayed.taken(data):
+            return value
+        return unpickled_value(data)
 
     # ---- in the program ------------------------------------------------------------------------------------------------
     def batch(self, fields: Mapping[str, Any]) -> Any:
@@ -304,7 +298,7 @@ class Layout:
 
     def forget(self) -> None:
         """Nobody takes what was made for batches until now."""
-        self._kept.clear()
+        self._stayed.clear()
 
     def _one(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind in _NUMBERS:
@@ -372,7 +366,7 @@ class OwnSamples:
     def forget(self) -> None:
         """Parts of batches that nobody takes."""
         if self.large is not None:
-            self.large.forget()
+            self.large.stayed.clear()
 
     def field_table(self) -> list:
         return self.layout.field_table()

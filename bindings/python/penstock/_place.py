@@ -1,4 +1,4 @@
-"""Where this process stands among the ranks of a program."""
+"""Where this process stands among the ranks of a program, and of a job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import sys
 from typing import Optional, Tuple
 
 from .errors import UsageError
+
+
+def has_receiver() -> bool:
+    """Was it started by `penstock run`, whose loaders are ranks of their own, on this node or another?"""
+    return bool(os.environ.get("PENSTOCK_RECEIVER"))
 
 
 def of_distributed() -> Tuple[Optional[int], Optional[int]]:

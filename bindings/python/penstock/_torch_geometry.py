@@ -98,7 +98,7 @@ def _random_resize(read: Attributes, at: Picture) -> list:
 
 
 @step("RandomShortestSize")
-def _random_shortestsize_of(read: Attributes, at: Picture) -> list:
+def _random_shortest_size(read: Attributes, at: Picture) -> list:
     sizes = plain(read.take("min_size"))
     spec = {"min_size": read.numbers("min_size", sizes, many=(len(sizes),) if isinstance(sizes, list) else None),
             **resampling(read, at)}
@@ -111,12 +111,6 @@ def _random_shortestsize_of(read: Attributes, at: Picture) -> list:
 def _scale_jitter(read: Attributes, at: Picture) -> list:
     return [{"ScaleJitter": {"target_size": read.numbers("target_size", many=(2,)),
                              "scale_range": read.numbers("scale_range", many=(2,)), **resampling(read, at)}}]
-
-
-@step("ElasticTransform")
-def _elastic_transform(read: Attributes, at: Picture) -> list:
-    return [{"ElasticTransform": {"alpha": read.numbers("alpha", many=(1, 2)), "sigma": read.numbers("sigma", many=(1, 2)),
-                                  **warp_filter(read, at), **fill_of(read, at)}}]
 
 
 # ---- weights' own presets --------------------------------------------------------------------------------------------

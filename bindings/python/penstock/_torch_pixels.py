@@ -227,7 +227,7 @@ def _normalize(read: Attributes, at: Picture) -> list:
     read.flag("inplace")
     if not at.is_tensor:
         raise Untranslatable("it is for tensors of floats; torchvision refuses PIL pictures, too")
-    at.normalise(*(value if isinstance(value, list) else [value] for value in (plain(read.take(name)) for name in ("mean", "std"))))
+    at.normalise(plain(read.take("mean")), plain(read.take("std")))
     return []
 
 

@@ -53,14 +53,16 @@ class Picture:
         self.finishing = self.finishing + [{"ToDtype": {"dtype": dtype, "scale": scale and not self.is_float}}]
         self.dtype = dtype
 
-    def normalise(self, mean: list, std: list) -> None:
+    def normalise(self, mean: Any, std: Any) -> None:
+        """Each is a number, or a list for the channels."""
+        mean, std = (value if isinstance(value, list) else [value] for value in (mean, std))
         if not self.is_float:
             raise Untranslatable("Normalize needs floats; torchvision refuses it, too")
         if self.mean:
             raise Untranslatable("penstock normalises once")
         if len(mean) not in (1, 3) or len(std) not in (1, 3):
             raise Untranslatable("its mean and std are not for three channels")
-        self.finishing = self.finishing + [{"Normalize": {"mean": list(mean), "std": list(std)}}]
+        self.finishing = self.finishing + [{"Normalize": {"mean": mean, "std": std}}]
         self.mean, self.std = (list(one) * (3 // len(one)) for one in (mean, std))
 
     def bytes_of(self, values: Any, what: str, nearest: bool = False) -> Any:

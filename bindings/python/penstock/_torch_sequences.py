@@ -107,7 +107,7 @@ def specs_of(step: Any, at: Picture) -> list:
     if specs is None:
         raise Untranslatable(_foreign(step))
     if specs and (complaint := library_complains_of(specs)):
-        raise Untranslatable(f"penstock has no {name}" if "unknown transform" in complaint else f"penstock refuses it: {complaint}")
+        raise Untranslatable(f"penstock refuses it: {complaint}")
     return specs
 
 

@@ -81,7 +81,7 @@ class _Walk:
             self.at.kind = "Tensor"
             self.at.cast(str(spec[name].get("dtype")), bool(spec[name].get("scale")))
         elif name == "Normalize":
-            self.at.normalise(*(value if isinstance(value, list) else [value] for value in (spec[name]["mean"], spec[name]["std"])))
+            self.at.normalise(spec[name]["mean"], spec[name]["std"])
         elif self.tail or _transform_notes.is_of_batches(spec):
             self.tail.append(spec)
         else:

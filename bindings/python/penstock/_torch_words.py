@@ -10,12 +10,11 @@ iteration.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any, NamedTuple, Optional
 
 from . import _job
-from ._place import place
+from ._place import has_receiver, place
 from ._program_order import Flattened, sampler_with_epoch
 from ._torch_datasets import type_name
 from .errors import UsageError, warn
@@ -109,7 +108,7 @@ def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
         torch = sys.modules["torch"]
         # Replicas and trainers of one job have to agree, and torch's generator begins in each process with another number where
         # nobody seeds it: theirs is DistributedSampler's. As torch's own loaders, two others that shuffle draw different orders.
-        if order.num_replicas is not None or os.environ.get("PENSTOCK_RECEIVER"):
+        if order.num_replicas is not None or has_receiver():
             seed = 0
         else:
             seed = int(torch.empty((), dtype=torch.int64).random_().item()) if order.shuffle else torch.initial_seed()
@@ -123,7 +122,7 @@ def _placed(order: Order, torchs: bool) -> Order:
         if order.rank is not None:
             raise UsageError('num_replicas="auto" finds out the rank as well', "leave rank out")
         return order._replace(num_replicas=None)
-    if order.num_replicas is not None or order.rank is not None or not torchs or os.environ.get("PENSTOCK_RECEIVER"):
+    if order.num_replicas is not None or order.rank is not None or not torchs or has_receiver():
         return order
     ranks = place()[0]
     if ranks is None or ranks == 1 or order.sampler is not None:
@@ -147,7 +146,7 @@ def machinery(num_workers: Optional[int], prefetch_factor: Optional[int], timeou
     workers = 0 if num_workers is None else _job.whole("num_workers", num_workers)
     if workers < 0:
         raise UsageError(f"num_workers={workers}: it is 0 or more")
-    elsewhere = bool(os.environ.get("PENSTOCK_RECEIVER"))
+    elsewhere = has_receiver()
     if workers and not elsewhere:
         keys["loader__threads"] = workers
     if prefetch_factor is not None:

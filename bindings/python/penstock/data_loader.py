@@ -23,9 +23,9 @@ import types
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from . import _given, _here, _job, _penstock, _torch_datasets, _torch_words, _worker
+from . import _generators, _given, _here, _job, _penstock, _torch_datasets, _torch_words, _worker
 from ._no_batches import Cut, NoBatches
-from ._place import of_distributed, place
+from ._place import has_receiver, of_distributed, place
 from ._program_order import BatchOrder, OfRows, Order, ProgramOrder
 from ._tensors import made_as
 from .batch import DictBatch, Facts, ListBatch, TupleBatch
@@ -701,7 +701,7 @@ class DataLoader:
         else:
             samples = layout.samples(fields) if layout is not None else \
                 self._read_samples(values, facts.indices if one is None else one(facts.indices))
-            with _here.generators_kept():
+            with _generators.kept_alone():
                 _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
                 batch = (self._collate_fn or _default_collate)(samples)
         batch = self._tensors.place(batch)
@@ -742,7 +742,7 @@ def _rows_of(column: Any) -> Sequence[Any]:
 def _replicas(replicas: Optional[int], of_ranks: bool, ranks_per_replica: Optional[int]) -> Optional[int]:
     """As _place() has them, or None where a receiver knows."""
     if replicas is None:
-        if "PENSTOCK_RECEIVER" in os.environ:
+        if has_receiver():
             return None
         replicas = place()[0] or 1
     return replicas // (ranks_per_replica or 1) if of_ranks else replicas

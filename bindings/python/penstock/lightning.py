@@ -15,6 +15,7 @@ try:
 except ImportError:
     from lightning_fabric.plugins.environments import ClusterEnvironment
 
+from ._place import has_receiver
 from .errors import UsageError
 
 __all__ = ["Environment"]
@@ -45,7 +46,7 @@ class Environment(ClusterEnvironment):
 
     @staticmethod
     def detect() -> bool:
-        return "PENSTOCK_RECEIVER" in os.environ
+        return has_receiver()
 
     def world_size(self) -> int:
         return _number("WORLD_SIZE")
