@@ -88,18 +88,18 @@ class PendingHandle {
       : buffers_(std::move(buffers)), pending_(new PendingImages(std::move(pending))) {}
 
   std::pair<BatchArray, std::vector<std::string>> wait() {
-    ImageBatch batch;
-    {
+    if (!batch_) {
       const Unlocked unlocked;
-      batch = pending_->wait(&check_signals);
+      batch_ = pending_->wait(&check_signals);
     }
     buffers_.clear();
-    return {BatchArray{batch.memory(), batch.images()}, batch.reasons()};
+    return {BatchArray{batch_->memory(), batch_->images()}, batch_->reasons()};
   }
   bool ready() const { return pending_->ready(); }
 
  private:
-  std::vector<Buffer> buffers_;  // outlive the reading
+  std::vector<Buffer> buffers_;      // outlive the reading
+  std::optional<ImageBatch> batch_;  // Ctrl-C may keep the program from getting it
   std::unique_ptr<PendingImages, DeleteUnlocked> pending_;
 };
 
@@ -173,7 +173,7 @@ void register_preprocessor(nb::module_& module) {
       .def_prop_ro("given", &Substitutes::given);
 
   nb::class_<PendingHandle>(module, "PendingImages", "What submit() began.")
-      .def("wait", &PendingHandle::wait, "(images, reasons), once; waits with the GIL released.")
+      .def("wait", &PendingHandle::wait, "(images, reasons), the same ones each time; waits with the GIL released.")
       .def_prop_ro("ready", &PendingHandle::ready);
 
   nb::class_<PreprocessorHandle>(module, "Preprocessor", "penstock::Preprocessor; see runtime/serving/preprocessor.h.")

@@ -290,6 +290,7 @@ class PythonWorkers::Impl {
 
   void check_hello(const std::string& said) {
     Json answer;
+    std::string compared = said;
     try {
       answer = parse_json(said);
       (void)answer.at("size").get<int64_t>();
@@ -301,10 +302,15 @@ class PythonWorkers::Impl {
       throw Error(ErrorKind::runtime, title_ + ": the worker's answer cannot be read",
                   "use the _worker.py of this version of penstock");
     }
+    if (!here_.empty()) {  // a connection after an interrupt; the data set may have grown, which the next epoch sees
+      answer.erase("size");
+      compared = answer.dump();
+    }
     MutexLock lock(mutex_);
     if (hello_.empty()) {
       hello_ = said;
-    } else if (hello_ != said) {
+      compared_ = compared;
+    } else if (compared_ != compared) {
       throw Error(
           ErrorKind::dataset,
           title_ + " is another one in another worker: " + said.substr(0, 300) + ", before " + hello_.substr(0, 300),
@@ -321,6 +327,7 @@ class PythonWorkers::Impl {
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
   std::string hello_;                              // as config_
+  std::string compared_;                           // of it: what later ones have to say, too
   std::shared_ptr<PythonForkServer> fork_server_;  // nullptr for a dataset in this process
   std::string preparation_;                        // config_ as it was before the fields were known
 

@@ -1,9 +1,11 @@
-// What abandon_test.py starts as four ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), about one
-// that announces a chunk for which there is no memory (rank 3), and about one that stops while a send to it and a chunk of
-// it are under way (rank 1). Rank 0 prints what it saw, a line each.
+// What abandon_test.py starts as five ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), about one
+// that announces a chunk for which there is no memory (rank 3), about one that MPI fails for when it is asked who failed
+// (rank 4), and about one that stops while a send to it and a chunk of it are under way (rank 1); and where MPI fails and
+// it is nobody's failure. Rank 0 prints what it saw, a line each.
 //
-// MPI_Isend is this program's own, in front of the library's: it cuts an envelope short, writes another size into it, or
-// stops the process between a chunk's envelope and its payload.
+// Three functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
+// size into it, or stops the process between a chunk's envelope and its payload. MPI_Improbe fails once where it is told
+// to, and MPI_Iprobe fails for one rank.
 #include <mpi.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -64,6 +66,24 @@ extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* byte
 
 namespace {
 
+std::atomic<int> failing_looks = 0;
+constexpr int kFailsWhenAsked = 4;
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int MPI_Improbe(int source, int tag, MPI_Comm comm, int* found,
+                                                                  MPI_Message* message, MPI_Status* status) {
+  if (failing_looks > 0 && failing_looks-- > 0) return MPI_ERR_OTHER;
+  return PMPI_Improbe(source, tag, comm, found, message, status);
+}
+
+extern "C" __attribute__((visibility("default"))) int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* found,
+                                                                 MPI_Status* status) {
+  return source == kFailsWhenAsked ? MPI_ERR_OTHER : PMPI_Iprobe(source, tag, comm, found, status);
+}
+
+namespace {
+
 using namespace penstock;
 
 constexpr size_t kChunkBytes = size_t{8} << 20;  // more than any MPI sends without being asked
@@ -113,12 +133,18 @@ void limit_memory() {
   ::setrlimit(RLIMIT_AS, &limit);
 }
 
-void watch(Endpoint& end, const std::vector<std::string>& pids) {
-  limit_memory();
-  for (int i = 0; i < 2; ++i) {
+void tell_lost(Endpoint& end, int times) {
+  for (int i = 0; i < times; ++i) {
     PeerLost lost;
     std::printf("lost %s\n", wait_for(end, lost) ? (std::to_string(lost.peer) + ": " + lost.reason).c_str() : "nobody");
   }
+}
+
+void watch(Endpoint& end, const std::vector<std::string>& pids) {
+  limit_memory();
+  tell_lost(end, 2);
+  failing_looks = 1;
+  tell_lost(end, 1);
   end.send(1, Message(1, std::byte{1}));
   MessageArrived answer;
   std::printf("rank 1 %s\n", wait_for(end, answer) && answer.peer == 1 ? "answers" : "is not heard");
@@ -131,8 +157,10 @@ void watch(Endpoint& end, const std::vector<std::string>& pids) {
   end.abandon(1);
   std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
+  failing_looks = 1;
+  tell_lost(end, 4);
   std::fflush(stdout);
-  for (const int rank : {1, 2, 3}) ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
+  for (const int rank : {1, 2, 3, kFailsWhenAsked}) ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
 }
 
 void send_chunk_with(Trouble what, Endpoint& end, const Arena& arena) {
@@ -164,6 +192,7 @@ int main() {
       if (!end->flush(30 * kSecond)) return 1;
       send_chunk_with(Trouble::stop_before_payload, *end, arena);
     }
+    while (rank == kFailsWhenAsked) ::pause();
     watch(*end, pids);
     ::_exit(0);  // MPI_Finalize would wait for the dead
   } catch (const std::exception& error) {

@@ -8,8 +8,10 @@ import os
 import random
 import signal
 import sqlite3
+import sys
 import threading
 import time
+import types
 import unittest.mock
 import warnings
 
@@ -103,29 +105,53 @@ class Nesting(Slow):
             return index + sum(len(batch) for batch in inside)
 
 
+class Closing(Slow):
+    loader = None
+
+    def __getitem__(self, index):
+        if index == 5:
+            threading.Thread(target=self.loader.close).start()
+        return super().__getitem__(index)
+
+
 def held():
     gc.collect()
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
+class Interrupted(Slow):
+    """Ctrl-C comes in the middle of sample `at`, once, or where the length is asked for."""
+
+    def __init__(self, at=None):
+        super().__init__(0.002, length=0.0 if at is not None else 30.0)
+        self.at = at
+
+    def __len__(self):
+        if self.at is None and self.asked:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().__len__()
+
+    def __getitem__(self, index):
+        if index == self.at:
+            self.at = -1
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().__getitem__(index)
+
+
 def test_ctrl_c_comes_at_once_and_loses_nothing():
-    def interrupted(call, after):
-        later = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
-        later.start()
-        begun = time.monotonic()
-        raises(KeyboardInterrupt, call)
-        later.join()
-        return time.monotonic() - begun
     before = held()
-    assert interrupted(lambda: penstock.DataLoader(Slow(length=3), 4), 0.3) < 2.5
+    begun = time.monotonic()
+    raises(KeyboardInterrupt, lambda: penstock.DataLoader(Interrupted(), 4))
+    assert time.monotonic() - begun < 15
     until = time.monotonic() + 10
     while held() != before and time.monotonic() < until:
         time.sleep(0.05)
     assert held() == before
-    with penstock.DataLoader(Slow(0.02), 16) as loader:
+    data = Interrupted(100)
+    with penstock.DataLoader(data, 16) as loader:
         steps = iter(loader)
-        for _ in range(2):
-            interrupted(lambda: next(steps), 0.1)
+        for data.at in (5, 8):
+            raises(KeyboardInterrupt, lambda: next(steps))
         assert torch.cat(list(steps)).tolist() == list(range(64))
 
 
@@ -134,9 +160,9 @@ def test_samples_may_fork_and_have_loaders_of_their_own():
         assert torch.cat(list(loader)).tolist() == list(range(64))
     with penstock.DataLoader(Nesting(), 4) as loader:
         assert next(iter(loader)).tolist() == [64, 65, 66, 67]
-    loader = penstock.DataLoader(Slow(0.05), 32)
-    threading.Timer(0.2, loader.close).start()
-    raises(penstock.UsageError, lambda: next(iter(loader)), "was closed while a batch")
+    data = Closing(0.01)
+    data.loader = penstock.DataLoader(data, 32)
+    raises(penstock.UsageError, lambda: next(iter(data.loader)), "was closed while a batch")
 
 
 def test_nothing_is_waited_for_in_vain():
@@ -203,6 +229,25 @@ def test_objects_are_the_programs_own():
     assert weight.grad.tolist() == [28, 28]
 
 
+class OwnDraws(Slow):
+    """Generators of its own, one of them inside a transform; and how often it was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.draws = {"numpy": numpy.random.default_rng(0), "python": [random.Random(1)], "torch": torch.Generator().manual_seed(2)}
+        self.transform = types.SimpleNamespace(random=numpy.random.RandomState(3))
+
+    def __getitem__(self, index):
+        return (index, self.draws["numpy"].random(), self.draws["python"][0].random(), self.transform.random.rand(),
+                torch.rand((), generator=self.draws["torch"]))
+
+
+def test_a_data_sets_own_generators_draw_as_under_torch():
+    wanted = digest(torch.utils.data.DataLoader(OwnDraws(), 8))
+    with penstock.DataLoader(OwnDraws(), 8) as loader:
+        assert digest(loader) == wanted
+
+
 def test_threads_may_share_an_iteration():
     for workers in (0, 1):
         with penstock.DataLoader(Slow(), 2, num_workers=workers) as loader:
@@ -215,7 +260,7 @@ def test_threads_may_share_an_iteration():
         assert sorted(found) == [[number, number + 1] for number in range(0, 64, 2)]
 
 
-def test_interrupts_at_any_moment_lose_nothing():
+def test_an_interrupt_at_any_moment_loses_one_batch_at_most():
     """As of a program that limits times by SIGALRM."""
     class Alarm(BaseException):
         pass
@@ -243,7 +288,65 @@ def test_interrupts_at_any_moment_lose_nothing():
             signal.signal(signal.SIGALRM, before)
     # What is interrupted behind the library, between its batch and the program, may be lost to it, as under torch.
     assert interrupts > 50 and all(one == [one[0] + place for place in range(4)] for one in found)
-    assert [one[0] for one in found] == sorted(one[0] for one in found) and len(found) > 250, (len(found), interrupts)
+    assert [one[0] for one in found] == sorted(one[0] for one in found) and len(found) >= 500 - interrupts, (len(found), interrupts)
+
+
+class Owning(Slow):
+    """A lock, which cannot be pickled; a tensor with a gradient; a text that now and then has no room in a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.locks = [threading.Lock() for _ in range(64)]
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def __getitem__(self, index):
+        return self.locks[index], self.weight * index, "x" * (3 << 20 if index in (6, 7) else 10)
+
+
+def test_a_batch_whose_collate_fn_was_interrupted_is_whole_when_it_comes():
+    data, calls = Owning(), []
+    def collate(samples):
+        calls.append(len(samples))
+        if len(calls) % 2:
+            raise KeyboardInterrupt
+        return samples
+    with penstock.DataLoader(data, 4, collate_fn=collate) as loader:
+        steps = iter(loader)
+        for at in range(0, 64, 4):
+            raises(KeyboardInterrupt, lambda: next(steps))
+            for number, (lock, product, text) in enumerate(next(steps), at):
+                assert lock is data.locks[number] and product.grad_fn is not None and len(text) in (10, 3 << 20)
+        assert len(loader._given.layout.stayed) == 0
+
+
+def test_a_connection_that_an_interrupt_cut_is_seen_beside_a_forked_child():
+    with penstock.DataLoader(Slow(), 4) as loader, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is told as a worker that ended
+        steps = iter(loader)
+        assert next(steps).tolist() == [0, 1, 2, 3]
+        child = os.fork()
+        if child == 0:
+            time.sleep(20)
+            os._exit(0)
+        try:
+            begun = time.monotonic()
+            loader._given.here._connections[0].whole = False  # as if it had struck in the middle of a message
+            assert torch.cat(list(steps)).tolist() == list(range(4, 64))
+            assert time.monotonic() - begun < 10
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_the_programs_path_stays():
+    before = list(sys.path)
+    try:
+        sys.path.append("beside")
+        with penstock.DataLoader(Slow(), 4) as loader:
+            next(iter(loader))
+        assert sys.path == [*before, "beside"]
+    finally:
+        sys.path[:] = before
 
 
 def test_an_error_keeps_nothing_of_its_loader():
@@ -283,8 +386,8 @@ def test_parts_of_iterations_that_were_broken_off_are_dropped():
         for _ in range(5):
             for _, batch in zip(range(3), loader):
                 pass
-        parts = loader._given.here.dataset.large.stayed
-        assert len(parts) <= 4, len(parts)  # of what was under way, a batch at most
+        parts = loader._given.layout.stayed
+        assert len(parts) <= 4 * 3 + 2, len(parts)  # of what was under way, a batch at most
 
 
 def test_a_sample_may_wait_for_another_threads():

@@ -311,7 +311,10 @@ def test_close_ends_another_threads_wait():
         warnings.simplefilter("ignore")  # that the program holds all batches
         thread = threading.Thread(target=take_all)
         thread.start()
-        time.sleep(1)
+        until, count = time.monotonic() + 30, -1
+        while (len(kept) < 2 or len(kept) != count) and time.monotonic() < until:  # until no more come
+            count = len(kept)
+            time.sleep(1)
         assert not said and 2 <= len(kept) < len(loader), (said, len(kept))
         began = time.monotonic()
         loader.close()

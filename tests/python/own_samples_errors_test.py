@@ -1,5 +1,6 @@
 """What the program gets where its own code cannot make a sample, or makes one that is not like the others."""
 
+import os
 import pickle
 import sys
 import time
@@ -120,6 +121,76 @@ def test_behind_an_error_the_next_batch_comes():
             next(steps), next(steps)
             raises(KeyError, lambda: next(steps), "index 11")
             assert next(steps, None) is None and next(steps, None) is None
+
+
+class Torn(Slow):
+    """One sample of each batch of four cannot be made."""
+
+    def __getitem__(self, index):
+        if index % 4 == 1:
+            raise ValueError(f"sample {index} is torn")
+        return torch.full((8,), index)
+
+
+def test_errors_that_are_kept_hold_no_batch():
+    """A loader has memory for a few batches, and an error has the frames that it came through."""
+    def fails(samples):
+        raise LookupError(str(samples[0]))
+    for workers in (0, 1):
+        for loader in (penstock.DataLoader(Torn(), 4, num_workers=workers, timeout=20),
+                       penstock.DataLoader(Slow(), 4, num_workers=workers, timeout=20, collate_fn=fails)):
+            with loader:
+                steps, errors = iter(loader), []
+                for _ in range(16):
+                    try:
+                        next(steps)
+                    except (ValueError, LookupError) as error:
+                        errors.append(error)
+                assert len(errors) == 16 and next(steps, None) is None
+        with penstock.DataLoader(Torn(), 4, num_workers=workers, timeout=20, on_error="substitute", bad_samples__max_count=100) as loader:
+            assert len(list(loader)) == 16
+
+
+class HandsOn:
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __getattr__(self, name):
+        return getattr(self.dataset, name)
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+def test_what_workers_cannot_be_sent_is_named():
+    raises(TypeError, lambda: penstock.DataLoader(HandsOn(Slow()), 4, num_workers=1), "HandsOn does not survive pickling", "__getattr__")
+    assert len(list(penstock.DataLoader(HandsOn(Slow()), 16))) == 4
+    class Local(Slow):
+        pass
+    Local.__qualname__, Local.__module__ = "Guarded", "__main__"
+    vars(sys.modules["__main__"])["Guarded"] = Local
+    raises(penstock.DatasetError, lambda: next(iter(penstock.DataLoader(Local(), 4, num_workers=1))), "Guarded",
+           'if __name__ == "__main__":')
+
+
+class Late(Slow):
+    """In workers."""
+
+    def __init__(self):
+        super().__init__()
+        self.quick = os.getpid()
+
+    def __getitem__(self, index):
+        time.sleep(0 if os.getpid() == self.quick else 30)
+        return index
+
+
+def test_a_time_that_is_over_is_torchs_error():
+    with penstock.DataLoader(Late(), 4, num_workers=1, timeout=1) as loader:
+        raises(RuntimeError, lambda: next(iter(loader)), "waited 1 s", "timeout=")
 
 
 class NoPage(LookupError):

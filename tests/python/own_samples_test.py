@@ -273,22 +273,25 @@ def test_parts_that_are_much_larger_than_the_others():
 
 
 class Ragged(torch.utils.data.Dataset):
-    """Those looked at have one shape; all others are much larger."""
+    """Those that are looked at have one shape; all others are much larger."""
 
     def __len__(self):
-        return 1200
+        return 2400
 
     def __getitem__(self, index):
-        return torch.full((4 if index in (0, 1, 600, 1199) else 20_000,), index % 100, dtype=torch.uint8)
+        return torch.full((4 if index % 200 == 0 or index in (1, 2399) else 100_000,), index % 100, dtype=torch.uint8)
 
 
 def test_nearly_all_samples_may_be_unlike_those_looked_at():
     for workers in (0, 1):
         # More than a thousand large parts ahead of the program, which has 1,024 files open by default.
-        with penstock.DataLoader(Ragged(), 300, collate_fn=list, num_workers=workers, prefetch_factor=4) as loader:
-            time.sleep(2 * workers)
-            assert all(len(one) in (4, 20_000) and int(one[-1]) == index % 100
-                       for batch in loader for one, index in zip(batch, batch.indices.tolist()))
+        with penstock.DataLoader(Ragged(), 300, collate_fn=list, num_workers=workers, prefetch_factor=8) as loader:
+            steps, until = iter(loader), time.monotonic() + 30
+            while workers and kept_parts() < 1025 * 100_000 and time.monotonic() < until:
+                time.sleep(0.05)
+            assert not workers or kept_parts() >= 1025 * 100_000, kept_parts()
+            assert all(len(one) in (4, 100_000) and int(one[-1]) == index % 100
+                       for batch in steps for one, index in zip(batch, batch.indices.tolist()))
 
 
 def test_room_follows_the_largest_but_for_a_few_huge_ones():
@@ -372,6 +375,11 @@ def test_a_data_set_may_become_empty_and_be_filled_again():
             samples[:] = [(index, f"text {index}") for index in range(count)]
             assert [batch[0].tolist() for batch in loader] == [[at, at + 1] for at in range(0, count - 1, 2)], count
             assert len(loader) == count // 2
+    samples.clear()
+    with penstock.DataLoader(samples, 4, sampler=Order(samples), drop_last=True, seed=7) as loader:
+        assert list(loader) == []
+        samples[:] = range(6)
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3]] and len(loader) == 1 and loader._seed == 7
 
 
 class OneHuge(torch.utils.data.Dataset):
@@ -431,6 +439,27 @@ def test_a_timeout_is_for_batches_and_not_for_the_start_of_workers():
     begun = time.monotonic()
     penstock.DataLoader(Numbered(), 3, num_workers=1, worker_init_fn=slow_start, timeout=1).close()
     assert time.monotonic() - begun > 1.5
+
+
+class State(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return torch.tensor(1.5), torch.is_grad_enabled(), info.id < info.num_workers
+
+
+def test_workers_have_torchs_state():
+    before = torch.get_default_dtype()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")  # that none of the samples that are looked at can be made
+        torch.set_default_dtype(torch.float64)
+        try:
+            (numbers, grads, known), = penstock.DataLoader(State(), 8, num_workers=1)
+        finally:
+            torch.set_default_dtype(before)
+    assert numbers.dtype == torch.float64 and not grads.any() and known.all() and get_worker_info() is None
 
 
 def test_workers_know_their_numbers():

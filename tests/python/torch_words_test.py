@@ -11,7 +11,7 @@ import warnings
 from unittest import mock
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
 from torchvision import transforms as V
 from torchvision.datasets import ImageFolder
 
@@ -146,14 +146,39 @@ def test_other_samplers():
             assert "order" in loader.state_dict() and len(order(loader)) == len(sampler)
 
 
+class Permuted(Sampler):
+    """Draws when iter() is called, not when the first index is asked for."""
+
+    def __init__(self):
+        pass
+
+    def __len__(self):
+        return 80
+
+    def __iter__(self):
+        return iter(torch.randperm(80).tolist())
+
+
+class PermutedBatches(Permuted):
+    batch_size = 16
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        return iter(torch.randperm(80).reshape(5, 16).tolist())
+
+
 def test_a_programs_samplers_draw_as_under_torchs_loader():
     def samplers():
         yield RandomSampler(folder(), replacement=True)
         yield SubsetRandomSampler(range(5, 60))
         yield WeightedRandomSampler(torch.arange(80.0), 40)
         yield BatchSampler(SubsetRandomSampler(range(30)), 8, False)
+        yield Permuted()
+        yield PermutedBatches()
     def drawn(make, sampler, **options):
-        words = dict(batch_sampler=sampler, batch_size=1) if isinstance(sampler, BatchSampler) else dict(batch_size=16, sampler=sampler)
+        words = dict(batch_sampler=sampler, batch_size=1) if isinstance(sampler, (BatchSampler, PermutedBatches)) else dict(batch_size=16, sampler=sampler)
         loader = make(Numbers(), **words, **options)
         torch.manual_seed(5)
         return [torch.cat(list(loader)).tolist() for _ in range(2)] + torch.rand(2).tolist()
@@ -288,6 +313,22 @@ def test_an_own_samplers_set_epoch_is_followed():
                 assert [order(loader) for _ in range(2)] == [order_of(6), order_of(7)]
 
 
+def test_what_changes_behind_the_loader_is_said():
+    generator = torch.Generator().manual_seed(3)
+    with warnings.catch_warnings(record=True) as said, penstock.DataLoader(folder(), 16, True, generator=generator) as loader:
+        warnings.simplefilter("always")
+        first = order(loader)
+        generator.manual_seed(3)
+        assert order(loader) != first and not said
+        generator.manual_seed(4)
+        iter(loader)
+        assert "was seeded again" in str(said.pop().message)
+        loader.dataset.transform.transforms[0].size = 48
+        iter(loader)
+        iter(loader)
+        assert "has another transform" in str(said.pop().message) and not said
+
+
 def test_a_state_brings_its_seed():
     torch.manual_seed(21)
     with penstock.DataLoader(folder(), 16, True) as loader:
@@ -301,6 +342,11 @@ def test_a_state_brings_its_seed():
         assert [batch.indices.tolist() for batch in loader] == rest
     with penstock.DataLoader(folder(), 16, True, seed=5) as loader:
         raises(penstock.ConfigError, lambda: loader.load_state_dict(state), "seed")
+    torch.manual_seed(22)
+    with penstock.DataLoader(folder(), 8, True) as loader:  # one that is refused changes nothing
+        before, opened = loader.state_dict(), loader._native
+        raises(penstock.ConfigError, lambda: loader.load_state_dict(state), "batch_size")
+        assert loader.state_dict() == before and loader._native is opened and not opened.closed
 
 
 def test_every_rank_gets_everything_unless_it_asks():

@@ -339,6 +339,10 @@ def test_ctrl_c_loses_no_batch():
         got.append(next(steps).indices.tolist())
         with mock.patch.object(train.preprocessor, "_finish", side_effect=KeyboardInterrupt):
             raises(KeyboardInterrupt, "", lambda: next(steps))
+        with mock.patch.object(train.preprocessor._tensors, "of", side_effect=KeyboardInterrupt):
+            raises(KeyboardInterrupt, "", lambda: next(steps))
+        with mock.patch.object(steps, "_finish", side_effect=KeyboardInterrupt):
+            raises(KeyboardInterrupt, "", lambda: next(steps))
         got += [batch.indices.tolist() for batch in steps]
         assert got == wanted
 

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import random
 import sys
 import threading
+import types
 import weakref
-from typing import Callable, Iterator, List
+from typing import Any, Callable, Iterator, List
 
 from ._worker import imported_generators
 from .errors import warn
 
 ANOTHERS_SAMPLE_S = 10
+_LEVELS, _MOST_LOOKED_AT = 6, 1000  # objects, for generators that a data set has
 
 
 class _Block:
@@ -93,6 +96,32 @@ def _states() -> List[Callable[[], None]]:
     if "torch" in names:
         torch = sys.modules["torch"]
         out.append(functools.partial(torch.set_rng_state, torch.get_rng_state()))
+    return out
+
+
+def states_in(one: Any) -> List[Callable[[], None]]:
+    """What puts back the generators among the attributes of an object, and of what these consist of, a few levels down."""
+    out: List[Callable[[], None]] = []
+    level, seen = [one], set()
+    numpys, torch = (sys.modules.get(name) for name in ("numpy.random", "torch"))
+    for _ in range(_LEVELS):
+        found, level = level, []
+        for each in found:
+            if id(each) in seen or len(seen) > _MOST_LOOKED_AT:
+                continue
+            seen.add(id(each))
+            if isinstance(each, random.Random):
+                out.append(functools.partial(each.setstate, each.getstate()))
+            elif numpys is not None and isinstance(each, numpys.Generator):
+                out.append(functools.partial(setattr, each.bit_generator, "state", each.bit_generator.state))
+            elif (numpys is not None and isinstance(each, numpys.RandomState)) or (torch is not None and isinstance(each, torch.Generator)):
+                out.append(functools.partial(each.set_state, each.get_state()))
+            elif isinstance(each, (list, tuple)):
+                level += each[:_MOST_LOOKED_AT]
+            elif isinstance(each, dict):
+                level += itertools.islice(each.values(), _MOST_LOOKED_AT)
+            elif not isinstance(each, (type, types.ModuleType, types.FunctionType)) and hasattr(each, "__dict__"):
+                level += vars(each).values()
     return out
 
 

@@ -141,8 +141,7 @@ def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:
     """One that Python has to read: its pictures for our transforms, or its samples as they are."""
     from . import _torch_datasets
     if asked.transform is None:
-        known = _torch_datasets.type_name(dataset).split(".")[0] in ("torch", "torchvision")
-        return _read_python(dataset, None, found.why if known else "", asked)
+        return _read_python(dataset, None, found.why if _torch_datasets.is_of_torchvisions(dataset) else "", asked)
     from . import _here, _pickled, _transform_notes
     translated = _translated(asked.transform, asked)
     if translated.rest:
@@ -173,6 +172,7 @@ def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
     if not steps and not found.side:
         raise UsageError("transform is missing: what becomes of a picture",
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
+    _doubt_truncated(found)
     if found.side:  # changes nothing, and says the size of what would depend on the picture
         steps = [{"CenterCrop": {"size": found.side}}, *steps]
     return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=translated.notes)._replace(target=found.target)
@@ -199,13 +199,20 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
             raise UsageError(f"worker_init_fn: {error}") from None
         # Looked at is a copy, as workers get it: what the first __getitem__ opens cannot be pickled any more.
         looked_at = _pickled.copy_of(given)
+        _own_samples.set_worker_info(0, asked.num_workers, asked.seed or 0, looked_at)
+        as_before = [lambda: _own_samples.set_worker_info(0, 0, 0, None)]
     else:
         looked_at = given
+        as_before = _generators.states_in(given)
     elsewhere = has_receiver()  # workers may be no children of this process, or on another node
     with _generators.kept_alone():
-        _worker.seed_generators(0)  # sizes that are drawn are the same in every run
-        among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
-        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
+        try:
+            _worker.seed_generators(0)  # sizes that are drawn are the same in every run
+            among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
+            layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
+        finally:
+            for put_back in as_before:
+                put_back()
     if problem:
         warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
              "which takes longer")
@@ -276,6 +283,13 @@ def _made(spec: Mapping[str, Any], steps: Sequence[Any], asked: Asked, *, layout
         made["loader"] = {"threads": 1}  # sample after sample, in their order
     overrides = _job.overrides_of(split, {}, asked.more, asked.words)
     return Given(_job.text_of(made), True, split, overrides, layout, here, rows, kept, notes)
+
+
+def _doubt_truncated(found: Any) -> None:
+    pillow = sys.modules.get("PIL.ImageFile")
+    if pillow is not None and pillow.LOAD_TRUNCATED_IMAGES and not found.side:
+        warn("PIL.ImageFile.LOAD_TRUNCATED_IMAGES has no meaning for pictures that loaders read: a truncated one is an error; "
+             'say on_error="substitute" for another sample in its place')
 
 
 def _doubt_classes(folder: Optional[str]) -> None:

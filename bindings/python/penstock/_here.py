@@ -36,7 +36,7 @@ from ._worker import GOOD, HERE, KEY, LOAD, Refused, Worker, as_reply, why
 from .errors import Error, UsageError, as_raised
 
 FURTHER_MS = 250        # behind its samples a batch is there soon, or some more are wanted
-KEPT_ERRORS = 64        # the first one of a batch is among the first that are made
+KEPT_ERRORS = 64        # the newest: where another sample stands in for a bad one, nobody asks for most of them
 
 _numbers = itertools.count()
 _living: "weakref.WeakValueDictionary[str, Here]" = weakref.WeakValueDictionary()
@@ -69,6 +69,10 @@ class Call:
         self._function = None  # which has the loader
         self.done = True
         changed()
+
+    def drop(self) -> None:
+        """Nobody asks for the result again. Errors that a program keeps have frames, and one of these has this."""
+        self._result = None
 
     def result(self) -> Any:
         """What the function returned; raises what it raised."""
@@ -105,7 +109,7 @@ class Here:
         self._closed = False
         self._woken, self._wakes = socket.socketpair()
         self._wakes.setblocking(False)
-        weakref.finalize(self, _close_all, [self._woken, self._wakes], self._connections).atexit = False
+        weakref.finalize(self, _close_all, os.getpid(), [self._woken, self._wakes], self._connections).atexit = False
         self._raised: Dict[Tuple[str, Optional[int]], BaseException] = {}  # by reason and sample
         self.name_anew()
 
@@ -147,15 +151,16 @@ class Here:
 
     def keep_error(self, reason: str, index: Optional[int], error: BaseException) -> None:
         """That the program's code raised, and that the loader hears of as `reason`."""
-        if len(self._raised) < KEPT_ERRORS:
-            self._raised[reason, index] = error
+        self._raised[reason, index] = error
+        while len(self._raised) > KEPT_ERRORS:
+            self._raised.pop(next(iter(self._raised)), None)
 
     def problem_of(self, error: Error) -> Error:
         """`error` as the program has to see it: with what its code raised as the cause, and of its class. The others that were kept,
         which hold frames, are forgotten, and so is that one."""
-        found = [key for key in self._raised if key[0] in error.message]
+        kept, self._raised = self._raised, {}  # another thread may add to it
+        found = [key for key in kept if key[0] in error.message]
         found.sort(key=lambda key: f"index {key[1]})" not in error.message)  # another sample may fail alike
-        kept, self._raised = self._raised, {}
         if not found:
             return error
         raised = kept[found[0]]
@@ -226,7 +231,7 @@ class Here:
     def _drop(self, one: "_Connection") -> None:
         with contextlib.suppress(ValueError):
             self._connections.remove(one)
-        one.connection.close()
+        one.hang_up()
 
 
 class _Connection(Worker):
@@ -238,6 +243,12 @@ class _Connection(Worker):
         self.begun: Optional[Tuple[int, Any]] = None  # a request that is not answered yet
         self.whole = True                             # nothing is half received or half sent
         self.epoch: Optional[int] = None              # of the sample that it made last, if that was one
+
+    def hang_up(self) -> None:
+        """The library sees it at once, also where a child that was forked has the socket, too."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def answer_one(self) -> bool:
         """False: the loader has hung up."""
@@ -271,9 +282,11 @@ class _Connection(Worker):
         return reason
 
 
-def _close_all(*sockets: list) -> None:
-    for one in itertools.chain(*sockets):
-        getattr(one, "connection", one).close()
+def _close_all(process: int, sockets: List[socket.socket], connections: List[_Connection]) -> None:
+    for one in connections:
+        one.hang_up() if os.getpid() == process else one.close()  # in a child: its own ends
+    for each in sockets:
+        each.close()
 
 
 def _nothing() -> None:

@@ -20,9 +20,8 @@ import contextlib
 import errno
 import os
 import resource
-import sys
-import weakref
-from typing import Any, AnyStr, Dict, Hashable, Iterator, List
+import threading
+from typing import Any, AnyStr, Dict, Hashable, Iterator, List, Optional, Tuple
 
 from ._memory_file import MemoryFile, name_of
 from ._worker import kept_in
@@ -33,64 +32,77 @@ _LOOK_FROM = 64  # parts, whether some have been fetched
 _NAME = "penstock-large"
 _MARK, _AS_IT_IS = b"K:", b"E:"  # how a name begins, and what a program's own text or bytes would be taken for one; no pickle does
 
-_of_this_process: "weakref.WeakSet[LargeParts]" = weakref.WeakSet()
-
-
 class Stayed:
-    """What stays in this process while something that stands for it travels. Of equal ones each is taken once, the oldest first."""
+    """What stays in this process (num_workers=0) while something that stands for it travels. Thread-safe.
+
+        stayed.add(name, value)
+        stayed.taken(name)       # [value], of equal names the oldest; or nothing
+        stayed.settle(True)      # what was taken is done with; False: it is there again, for the same batch
+
+    Locks are held by `with`. Where an interrupt strikes inside taken() a value may come twice, which is one more that nobody takes."""
 
     def __init__(self, most: int) -> None:
         """`most`: names. Beyond these the oldest are forgotten: of batches that nobody took."""
         self._most = most
+        self._lock = threading.Lock()  # of these two
         self._by_name: Dict[Hashable, List[Any]] = {}
-
-    def __reduce__(self) -> tuple:
-        return Stayed, (self._most,)  # nothing of it leaves this process
+        self._taken: List[Tuple[Hashable, Any]] = []
 
     def __len__(self) -> int:
+        """Names whose values nobody has taken."""
         return len(self._by_name)
 
     def add(self, name: Hashable, value: Any) -> None:
-        while len(self._by_name) > self._most:
-            self._by_name.pop(next(iter(self._by_name)))
-        self._by_name.setdefault(name, []).append(value)
+        with self._lock:
+            while len(self._by_name) > self._most:
+                self._by_name.pop(next(iter(self._by_name)))
+            self._by_name.setdefault(name, []).append(value)
 
     def taken(self, name: Hashable) -> List[Any]:
-        """The value in a list, or nothing."""
-        values = self._by_name.get(name, [])
-        found = [values.pop(0)] if values else []
-        if not values:
-            self._by_name.pop(name, None)
-        return found
+        with self._lock:
+            values = self._by_name.get(name)
+            if not values:
+                return []
+            self._taken.append((name, values[0]))
+            found = [values.pop(0)]
+            if not values:
+                del self._by_name[name]
+            return found
+
+    def settle(self, done: bool) -> None:
+        with self._lock:
+            while self._taken:
+                name, value = self._taken[-1]
+                if not done:
+                    self._by_name.setdefault(name, []).insert(0, value)
+                self._taken.pop()
 
     def clear(self) -> None:
-        self._by_name = {}
+        with self._lock:
+            self._by_name, self._taken = {}, []
 
 
 class LargeParts:
-    """`stays`: the program makes the samples, in its own process."""
+    """`stayed`: keeps the parts where the program makes the samples, in its own process."""
 
-    def __init__(self, room: int, stays: bool = False) -> None:
+    def __init__(self, room: int, stayed: Optional[Stayed] = None) -> None:
         self.room = room
         self._kept: List[MemoryFile] = []  # the oldest first
         self._look_at = _LOOK_FROM         # so many, whether they have been fetched
         self._bytes = 0                    # kept, at most
-        self.stayed = Stayed(sys.maxsize)
-        self._stays = stays
-        if stays:
-            _of_this_process.add(self)
+        self._stayed = stayed
 
     def __getstate__(self) -> dict:
-        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_bytes": 0, "stayed": self.stayed, "_stays": False}
+        return {"room": self.room, "_kept": [], "_look_at": _LOOK_FROM, "_bytes": 0, "_stayed": None}
 
     def sent(self, data: AnyStr) -> AnyStr:
         inside = escaped(data)
         if len(inside) * (4 if isinstance(inside, str) else 1) <= self.room or len(_bytes_of(inside)) <= self.room:
             return inside
         part = _bytes_of(data)
-        if self._stays:
+        if self._stayed is not None:
             name = name_of(_NAME, part)
-            self.stayed.add(name, part)
+            self._stayed.add(name, part)
         else:
             name = self._in_memory(part)
         return _like(data, _MARK + name.encode())
@@ -140,19 +152,18 @@ def escaped(data: AnyStr) -> AnyStr:
     return _like(data, _AS_IT_IS) + data if data[:2] in (_like(data, _MARK), _like(data, _AS_IT_IS)) else data
 
 
-def fetched(sent: AnyStr) -> AnyStr:
-    """The part again. DatasetError where neither this process nor a child of it has it (any more)."""
+def fetched(sent: AnyStr, stayed: Optional[Stayed] = None) -> AnyStr:
+    """The part again. DatasetError where neither `stayed` nor a child of this process has it (any more)."""
     if sent[:2] == _like(sent, _AS_IT_IS):
         return sent[2:]
     if sent[:2] != _like(sent, _MARK):
         return sent
-    return _like(sent, _found(_bytes_of(sent[2:]).decode()))
+    return _like(sent, _found(_bytes_of(sent[2:]).decode(), stayed))
 
 
-def _found(name: str) -> bytes:
-    for parts in list(_of_this_process):
-        for data in parts.stayed.taken(name):
-            return data
+def _found(name: str, stayed: Optional[Stayed]) -> bytes:
+    for data in () if stayed is None else stayed.taken(name):
+        return data
     for process in _family(os.getpid()):
         data = kept_in(process, name, then=lambda file: file.truncate(0))
         if data is not None:

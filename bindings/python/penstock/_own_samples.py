@@ -150,17 +150,16 @@ def _blank(leaf: _Leaf) -> Any:
 
 
 class Layout:
-    """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers. `stays`: the program has
-    no workers; what is pickled is pickled for the hashes alone then, and the program gets the object itself."""
+    """Which leaves samples have, and how each travels. Plain data; the same in the program and in its workers. `in_process`: the program
+    has no workers; what is pickled is pickled for the hashes alone then, and the program gets the object itself."""
 
-    def __init__(self, tree: Any, leaves: Sequence[_Leaf], stays: bool = False) -> None:
+    def __init__(self, tree: Any, leaves: Sequence[_Leaf], in_process: bool = False) -> None:
         self.tree = tree
         self.leaves = list(leaves)
-        self.stays = stays
-        self._stayed = Stayed(_MOST_STAYED)  # objects, by their pickles
+        self.stayed = Stayed(_MOST_STAYED) if in_process else None  # objects by their pickles, and large parts by their names
 
     @staticmethod
-    def of(samples: Sequence[Any], small_may_differ: bool = False, stays: bool = False) -> "Layout":
+    def of(samples: Sequence[Any], small_may_differ: bool = False, in_process: bool = False) -> "Layout":
         """Of some samples of a data set; of none, nothing is known. `small_may_differ`: small tensors and arrays
         (boxes, lists of labels) travel by themselves though they have one shape in these: a collate_fn may expect others, too."""
         trees: list = []
@@ -171,7 +170,7 @@ class Layout:
             seen.append([_leaf_of(value) for value in values])
         (tree, count), = collections.Counter(trees).most_common(1) or [(None, 0)]
         if 2 * count <= len(trees):
-            return Layout(None, [_Leaf(_OBJECT)], stays)  # as one object, whatever it is each time
+            return Layout(None, [_Leaf(_OBJECT)], in_process)  # as one object, whatever it is each time
         seen = [forms for one, forms in zip(trees, seen) if one == tree]
         leaves = []
         for forms in zip(*seen):
@@ -184,7 +183,7 @@ class Layout:
                 leaves.append(forms[0])
             else:
                 leaves.append(_Leaf(forms[0].kind))
-        return Layout(tree, leaves, stays)
+        return Layout(tree, leaves, in_process)
 
     def name(self, place: int) -> str:
         return f"leaf{place:04d}"
@@ -243,17 +242,17 @@ class Layout:
         return value
 
     def _pickled(self, value: Any) -> bytes:
-        if not self.stays:
+        if self.stayed is None:
             return pickled_value(value)
         try:
             data = pickled_value(value)
         except Exception:  # which no worker could send
             data = b"object %d" % next(_unpicklable)
-        self._stayed.add(data, value)
+        self.stayed.add(data, value)
         return data
 
     def _unpickled(self, data: bytes) -> Any:
-        for value in self._stayed.taken(data):
+        for value in () if self.stayed is None else self.stayed.taken(data):
             return value
         return unpickled_value(data)
 
@@ -273,12 +272,12 @@ class Layout:
     def _of_all(self, place: int, leaf: _Leaf, fields: Mapping[str, Any]) -> Any:
         column = fields[self.name(place)]
         if leaf.kind in (_TEXT, _BYTES):
-            return [fetched(one) for one in column]
+            return [fetched(one, self.stayed) for one in column]
         return column != 0 if leaf.dtype == "bool" or leaf.kind == _BOOL else column
 
     def samples(self, fields: Mapping[str, Any]) -> List[Any]:
         """Each sample by itself. Tensors of one shape are views of the batch's memory. DatasetError where one could not be made."""
-        odd = {place: fetched(fields[_ODD][place]) for place in self.unlike(fields)}
+        odd = {place: fetched(fields[_ODD][place], self.stayed) for place in self.unlike(fields)}
         columns = []
         for place, leaf in enumerate(self.leaves):
             column = self._of_all(place, leaf, fields)
@@ -298,7 +297,13 @@ class Layout:
 
     def forget(self) -> None:
         """Nobody takes what was made for batches until now."""
-        self._stayed.clear()
+        if self.stayed is not None:
+            self.stayed.clear()
+
+    def settle(self, done: bool) -> None:
+        """The batch whose fields were read last was put together, or will be once more."""
+        if self.stayed is not None:
+            self.stayed.settle(done)
 
     def _one(self, leaf: _Leaf, value: Any) -> Any:
         if leaf.kind in _NUMBERS:
@@ -306,7 +311,7 @@ class Layout:
         if leaf.kind in (_TEXT, _BYTES):
             return value
         if not leaf.dtype:
-            return self._unpickled(fetched(value))
+            return self._unpickled(fetched(value, self.stayed))
         if leaf.kind == _ARRAY:
             return value.numpy() if leaf.shape else value.numpy()[()]
         return value
@@ -339,6 +344,14 @@ class Transformed:
         return (self.transform(picture), *others)
 
 
+def set_worker_info(number: int, workers: int, seed: int, dataset: Any) -> None:
+    """What torch's get_worker_info() answers from now on, where it is imported. `workers`: 0 for none."""
+    torch_worker = sys.modules.get("torch.utils.data._utils.worker")
+    if torch_worker is not None:
+        torch_worker._worker_info = None if workers == 0 else \
+            torch_worker.WorkerInfo(id=number, num_workers=max(workers, number + 1), seed=seed, dataset=dataset)
+
+
 class OwnSamples:
     """A program's data set for the loaders' Python workers, which make of its items what a Layout says."""
 
@@ -349,11 +362,13 @@ class OwnSamples:
         self.dataset = dataset
         self.sends_errors = sends_errors
         self.layout = layout
-        self.large = LargeParts(room, layout.stays) if room else None
+        self.large = LargeParts(room, layout.stayed) if room else None
         inside = dataset.dataset if isinstance(dataset, Transformed) else dataset.source if isinstance(dataset, Begun) else dataset
         self.name = type(inside).__name__
         self._started = started
         self._seed = seed
+        torch = sys.modules.get("torch")
+        self._torch_state = None if torch is None else (dtype_name(torch.get_default_dtype()), torch.is_grad_enabled())
         for name in ("classes", "fingerprint", "version"):  # what a worker asks a data set, where it means what penstock means by it
             value = getattr(inside, name, None)
             texts = value if name == "classes" and isinstance(value, (list, tuple)) else ()
@@ -363,11 +378,6 @@ class OwnSamples:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def forget(self) -> None:
-        """Parts of batches that nobody takes."""
-        if self.large is not None:
-            self.large.stayed.clear()
-
     def field_table(self) -> list:
         return self.layout.field_table()
 
@@ -375,10 +385,11 @@ class OwnSamples:
         """Once in each worker process, before its first item: torch's get_worker_info() answers, and worker_init_fn is called, with
         generators that are seeded as torch seeds them there, and with other numbers in each worker."""
         seed_generators(self._seed + number)
-        torch_worker = sys.modules.get("torch.utils.data._utils.worker")
-        if torch_worker is not None:
-            torch_worker._worker_info = torch_worker.WorkerInfo(
-                id=number, num_workers=max(workers, number + 1), seed=self._seed + number, dataset=self.dataset)
+        torch = sys.modules.get("torch")
+        if torch is not None and self._torch_state is not None:  # as a process that was forked has it
+            torch.set_default_dtype(getattr(torch, self._torch_state[0]))
+            torch.set_grad_enabled(self._torch_state[1])
+        set_worker_info(number, workers, self._seed + number, self.dataset)
         if self._started is not None:
             self._started(number)
 
@@ -413,32 +424,32 @@ class Seen(NamedTuple):
     problem: str = ""  # why none could be made: nothing is known of them, and each travels as one object
 
 
-def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False, stays: bool = False) -> Seen:
+def look_at(dataset: Any, among: Sequence[int], small_may_differ: bool = False, in_process: bool = False) -> Seen:
     """Of samples that are made here, once: the first two, the middle and the last of `among`, which the order may ask for, in
     ascending order. Where leaves travel as bytes, or none of these can be made, some more are: always the same ones, as what follows
     from the length is compared where a run is resumed. One that cannot be made is passed over: its error is for whoever asks for it,
     as from torch."""
     count, problems = len(among), []
     if count == 0:
-        return _seen({}, small_may_differ, stays)
+        return _seen({}, small_may_differ, in_process)
     first = sorted({0, min(1, count - 1), count // 2, count - 1})
     samples = _made(dataset, [among[place] for place in first], problems)
-    seen = _seen(samples, small_may_differ, stays)
+    seen = _seen(samples, small_may_differ, in_process)
     if samples and not any(seen.sizes.values()):
         return seen
     for place in sorted({number * count // _MORE for number in range(1, _MORE)} - set(first)):
         for index, sample in _made(dataset, [among[place]], problems).items():
             if not samples or not seen.layout.fits(sample):
                 samples[index] = sample
-                anew = _seen(samples, small_may_differ, stays)
+                anew = _seen(samples, small_may_differ, in_process)
                 seen = anew._replace(sizes={**seen.sizes, **anew.sizes})
             else:
                 seen.sizes[index] = _size_of(seen.layout, index, sample)
     return seen if samples else seen._replace(problem=problems[0])
 
 
-def _seen(samples: Mapping[int, Any], small_may_differ: bool, stays: bool) -> Seen:
-    layout = Layout.of(list(samples.values()), small_may_differ, stays)
+def _seen(samples: Mapping[int, Any], small_may_differ: bool, in_process: bool) -> Seen:
+    layout = Layout.of(list(samples.values()), small_may_differ, in_process)
     return Seen(layout, {index: _size_of(layout, index, sample) for index, sample in samples.items()})
 
 

@@ -85,7 +85,14 @@ def dataset_spec(obj, kept=None, title=None):
 
 def copy_of(obj):
     """What a worker process will have of it. Raises as dataset_spec() does."""
-    return pickle.loads(_dumps(obj)[0])
+    data = _dumps(obj)[0]
+    try:
+        return pickle.loads(data)
+    except RecursionError as error:
+        raise UnpicklableDataset(
+            f"{type(obj).__name__} does not survive pickling: a __getattr__ in it asks for an attribute that is not there yet while the "
+            "object is being made again. Let it raise AttributeError for names that begin with '_' and for the one that it hands on to; or "
+            "say num_workers=0, for which nothing is pickled") from error
 
 
 def _in_memory(data, kept):

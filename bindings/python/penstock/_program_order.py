@@ -61,8 +61,11 @@ class Flattened:
         send_epoch(epoch, *self.within)
 
     def __iter__(self) -> Iterator[Any]:
+        return self._indices_of(iter(self.batches))
+
+    def _indices_of(self, batches: Iterator[Any]) -> Iterator[Any]:
         short = None
-        for number, batch in enumerate(self.batches):
+        for number, batch in enumerate(batches):
             batch = list(batch)
             if short is not None or not 0 < len(batch) <= self.batch_size:
                 wrong = (number, len(batch)) if short is None else short
@@ -158,10 +161,13 @@ class ProgramOrder:
         return order, (epoch, len(order), digest)
 
     def _listed(self, dataset_size: int) -> list:
-        indices = iter(self.sampler)
         torch = sys.modules.get("torch")
-        if self._as_torchs and torch is not None:  # its workers' seed, between the sampler's iter() and first next()
+        # What torch's DataLoader draws before its BatchSampler calls the sampler's iter(), and behind the iter() of a batch sampler
+        # of the program's: its workers' seed.
+        of_batches = iter(self.sampler) if isinstance(self.sampler, Flattened) else None
+        if self._as_torchs and torch is not None:
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
+        indices = iter(self.sampler) if of_batches is None else of_batches
         most = _FEWEST + _PASSES * dataset_size
         given = list(itertools.islice(indices, most))
         if len(given) == most and next(indices, None) is not None:

@@ -59,6 +59,13 @@ def is_iterable_only(dataset: Any) -> bool:
     return torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
 
 
+def is_of_torchvisions(dataset: Any) -> bool:
+    """One of torchvision's data sets, or torch's subset or sum of such?"""
+    inner = getattr(dataset, "dataset", None) or next(iter(getattr(dataset, "datasets", ())), None)
+    root = type_name(dataset).split(".")[0]
+    return root == "torchvision" or (root == "torch" and inner is not None and is_of_torchvisions(inner))
+
+
 def recognise(dataset: Any) -> Recognised:
     kind = type_name(dataset)
     look = _KINDS.get(kind)

@@ -163,7 +163,7 @@ def machinery(num_workers: Optional[int], prefetch_factor: Optional[int], timeou
             raise UsageError(f"timeout={timeout!r}", "say seconds: 0 is the job's trainer.timeout_s")
         keys["trainer__timeout_s"] = timeout
     if multiprocessing_context is not None:
-        _note("multiprocessing_context has no meaning here: nothing is forked, and Python workers are processes of their own")
+        _note("multiprocessing_context has no meaning here: loaders are threads, and Python workers begin in one way")
     if pin_memory_device:
         _note("pin_memory_device has no meaning here: device= copies batches there")
     return Machinery(workers, keys)

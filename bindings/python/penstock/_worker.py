@@ -246,6 +246,11 @@ def seed_generators(drawn):
     return generators
 
 
+def is_own_samples(dataset):
+    """Of _own_samples.py, whose items are ready; nothing that a program's own class could be by chance."""
+    return (type(dataset).__module__, type(dataset).__name__) == ("penstock._own_samples", "OwnSamples")
+
+
 def sample_of(dataset, index):
     """As torch's DataLoader gets it: by __getitems__, which some data sets have for whole batches. Here it is asked for one sample at a
     time, as each is made by whoever is free."""
@@ -377,13 +382,14 @@ class Worker:
     def hello(self, body):
         config = json.loads(bytes(body))
         self.only_here = config["only_here"]
-        import_from(config)
+        if not config["pickle"].startswith(HERE):  # a program's own process finds its modules
+            import_from(config)
         name = ""
         if config["pickle"]:
             self.dataset = self.given(config["pickle"])
-            name = getattr(self.dataset, "name", None) if hasattr(self.dataset, "start_worker") else None
+            name = getattr(self.dataset, "name", None) if is_own_samples(self.dataset) else None
             name = name or type(self.dataset).__name__
-            if hasattr(self.dataset, "start_worker") and not config["pickle"].startswith(HERE):  # _own_samples.py
+            if is_own_samples(self.dataset) and not config["pickle"].startswith(HERE):  # _own_samples.py
                 self.dataset.start_worker(self.number, config["workers"])
         elif config["python"]:
             made = resolve(config["python"])
@@ -411,7 +417,7 @@ class Worker:
                 answer["fingerprint"] = str(value() if callable(value) else value)
                 break
         self.fields, self.labelled = config["fields"], config["labelled"]
-        if self.fields is None and hasattr(self.dataset, "start_worker"):  # the program knows them
+        if self.fields is None and is_own_samples(self.dataset):  # the program knows them
             self.fields, self.labelled = self.dataset.field_table(), False
         elif self.fields is None:
             self.fields, self.labelled = self.learn_fields(answer["size"])
@@ -420,7 +426,13 @@ class Worker:
 
     def given(self, text):
         """The object of `dataset.pickle`, which a program of this job made (_pickled.py)."""
-        return pickle.loads(self.pickled(text))
+        try:
+            return pickle.loads(self.pickled(text))
+        except AttributeError as error:
+            if "__mp_main__" not in str(error):
+                raise
+            raise Refused(f"{error}: workers run the program's file under this name, without what stands under its `if __name__ == "
+                          "\"__main__\":`; define what the data set, its transforms and worker_init_fn are made of above that") from None
 
     def pickled(self, text):
         text = text[len(OWN):] if text.startswith(OWN) else text
@@ -447,7 +459,7 @@ class Worker:
         drawn = seed_of(KEY.pack(index, seed, epoch, occurrence))
         while True:
             generators = seed_generators(drawn)
-            made = self.dataset.item(index, seed, epoch, occurrence) if hasattr(self.dataset, "start_worker") else \
+            made = self.dataset.item(index, seed, epoch, occurrence) if is_own_samples(self.dataset) else \
                 sample_of(self.dataset, index)
             # One that the dataset imported just now was not seeded: the sample is made once more, as any later worker will.
             if generators == imported_generators():
@@ -458,7 +470,7 @@ class Worker:
         try:
             return self.item(index, *key)
         except Exception as error:
-            if not getattr(self.dataset, "sends_errors", False) or about_the_machine(error, self.only_here):
+            if not (is_own_samples(self.dataset) and self.dataset.sends_errors) or about_the_machine(error, self.only_here):
                 raise
             return self.dataset.instead(index, as_reply(self.reason_of(error)).decode())
 
@@ -547,6 +559,12 @@ class Worker:
             return False
         self.descriptors.append(descriptor)
         return True
+
+    def close(self):
+        """Nobody will be sent what waits."""
+        self.connection.close()
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
     def send(self, parts):
         """One after the other, and the descriptors that wait."""

@@ -21,9 +21,9 @@ import os
 import threading
 import types
 import weakref
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _generators, _given, _here, _job, _penstock, _torch_datasets, _torch_words, _worker
+from . import _generators, _given, _here, _job, _penstock, _torch_datasets, _torch_transforms, _torch_words, _worker
 from ._no_batches import Cut, NoBatches
 from ._place import has_receiver, of_distributed, place
 from ._program_order import BatchOrder, OfRows, Order, ProgramOrder
@@ -199,6 +199,8 @@ class DataLoader:
                              f"a split is named by split={batch_size!r}")
         if isinstance(batch_size, bool) or isinstance(batch_size, int) and batch_size < 1:
             raise UsageError(f"batch_size={batch_size!r}", "it is 1 or more")
+        if batch_size is not None and batch_size is not _UNSAID and not hasattr(batch_size, "__index__"):
+            raise UsageError(f"batch_size={batch_size!r}", "it is a whole number")
         shuffle, drop_last = (bool(one) if isinstance(one, int) else one for one in (shuffle, drop_last))  # torch's may be 0 or 1
         if batch_size is None and not of_job:
             raise UsageError("batch_size=None: samples without batches are not made here",
@@ -258,13 +260,16 @@ class DataLoader:
         self._collate_fn, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
         self._native = self._open(self._tensors.wants_raw_images() and not self._collates())
         if order.shuffle and order.followed is None and isinstance(self._native, NoBatches) and self._length == 0:
-            raise DatasetError(f"the dataset {type(dataset).__name__} is empty, and cannot be shuffled", "leave shuffle out, as for torch")
+            raise as_raised(DatasetError(f"the dataset {type(dataset).__name__} is empty, and cannot be shuffled",
+                                         "leave shuffle out, as for torch"), [ValueError])
         self._given_sampler, self._given_batches = order.given, batch_sampler
         self._followed, self._followed_epoch = order.followed, 0
         self._follows = False                   # the program has said epochs to it
         self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
         self._num_workers = work.num_workers
         self._transform = getattr(dataset, "transform", None) if torchs and given.layout is None else None
+        self._steps = None if self._transform is None else _torch_transforms.translate(self._transform).steps
+        self._seed_said = None if generator is None else generator.initial_seed()
         self.pin_memory_device = pin_memory_device
         self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
@@ -277,9 +282,8 @@ class DataLoader:
             raise UsageError(f"this process is one of {replicas} replicas, and its receiver belongs to a job of "
                              f"{self._native.num_replicas}", "start as many trainers as the job has")
         spec = json.loads(self._native.spec())
-        self._seed = spec["seed"]
+        self._take_facts_of(spec)
         self._training = spec["split"]["mode"] == "train"
-        self._drop_last = spec["split"]["drop_last"]
         fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         if given.layout is not None:
@@ -399,7 +403,23 @@ class DataLoader:
         kept.
         """
         text = _job.state_text(state, "load_state_dict")
-        self._take_seed_of(state)
+        before = self._native, self._seed, self._options["overrides"]
+        try:
+            self._take_seed_of(state)
+            where = self._place_in(state, text)
+        except BaseException:
+            if self._native is not before[0]:
+                self._native.close()
+            self._native, self._seed, self._options["overrides"] = before
+            raise
+        self._close_unused(before[0])
+        self._resumed = where
+        self._resumed_epoch_reported = False
+        self._next_epoch = self._unasked = None
+        self._cursor = self._resumed
+        self._loads += 1
+
+    def _place_in(self, state: Mapping[str, Any], text: str) -> Tuple[int, int]:
         if self._order is None:
             where = self._native.resume(text)
         else:
@@ -410,11 +430,7 @@ class DataLoader:
             raise ConfigError(f"cannot resume split {self.split!r}: the state says epoch {said[0]!r} and batch {said[1]!r}, and "
                               f"its position is epoch {where[0]}, batch {where[1]}", "load a state as it was saved; for "
                               "another place there are state_dict(consumed=…) and set_epoch()")
-        self._resumed = tuple(where)
-        self._resumed_epoch_reported = False
-        self._next_epoch = self._unasked = None
-        self._cursor = self._resumed
-        self._loads += 1
+        return said
 
     def _who_states(self) -> Any:
         """The library refuses to say where an order without a batch stands."""
@@ -428,7 +444,7 @@ class DataLoader:
             return
         if self._seed_is_torchs and seed != self._seed:
             self._options["overrides"] = [*self._options["overrides"], f"seed={seed}"]
-            self._open_again()
+            self._native = self._open(self._native.raw_images)
             self._seed = seed
 
     # ---- facts -------------------------------------------------------------------------------------------------------
@@ -572,7 +588,13 @@ class DataLoader:
         def opened() -> Any:
             return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **self._options)
         here = self._given.here
-        return opened() if here is None else _with_warnings(_here.Call(opened), lambda call: here.run(call, opens=True))
+        if here is None:
+            return opened()
+        call = _here.Call(opened)
+        try:
+            return _with_warnings(call, lambda call: here.run(call, opens=True))
+        finally:
+            call.drop()
 
     def _no_batches(self, dataset_size: int) -> NoBatches:
         job = json.loads(self._given.job)
@@ -583,11 +605,19 @@ class DataLoader:
         return NoBatches(self.split, self._cut, seed=job.get("seed", 0), training=job["splits"][self.split]["mode"] == "train",
                          rank=rank // alike, dataset_size=dataset_size, fields=fields)
 
+    def _take_facts_of(self, spec: Mapping[str, Any]) -> None:
+        self._seed, self._drop_last = spec["seed"], spec["split"]["drop_last"]
+
     def _open_again(self) -> None:
         """With nothing delivered, as stats() counts it. Iterations that were begun go on with what they have."""
         before, self._native = self._native, self._open(self._native.raw_images)
-        if not self._iterations:
-            before.close()
+        if isinstance(before, NoBatches) and not isinstance(self._native, NoBatches):  # which knows less of the job
+            self._take_facts_of(json.loads(self._native.spec()))
+        self._close_unused(before)
+
+    def _close_unused(self, native: Any) -> None:
+        if native is not self._native and not self._iterations:
+            native.close()
 
     def _follow(self) -> None:
         """What the program has said since, to its sampler or by its data set: of the coming epoch."""
@@ -597,7 +627,14 @@ class DataLoader:
             if said or (self._follows and self._next_epoch is None and self._resumed is None):
                 self._followed_epoch, self._follows = self._followed.epoch, True
                 self._set_epoch(_job.epoch_of(self._followed_epoch))
-        if self._transform is not None and getattr(self._dataset, "transform", None) is not self._transform:
+        if self._seed_said is not None and self.generator.initial_seed() != self._seed_said:
+            self._seed_said = self.generator.initial_seed()
+            if self._order is None:
+                warn("the generator was seeded again after this DataLoader was made, whose order follows from the seed it had then and the "
+                     "epoch: say set_epoch(), or make a new DataLoader")
+        transform = getattr(self._dataset, "transform", None)
+        if self._transform is not None and \
+                (transform is not self._transform or _torch_transforms.translate(transform).steps != self._steps):
             self._transform = None
             warn(f"{type(self._dataset).__name__} has another transform than when this DataLoader was made, and loaders go on with that "
                  "one: make a new DataLoader")
@@ -650,27 +687,22 @@ class DataLoader:
         else:
             self._tensors.get_finished("batches are put together by the program" if self._collates() else why_not)
 
-    def _wrap(self, native):
-        tensors, facts = self._tensors, native
+    def _fields_of(self, native: Any) -> Tuple[list, Any, Optional[Callable]]:
+        """(the batch's fields, what it says of itself, and what makes an array of that the program's, or None where it is). Copied
+        fields hold nothing of the batch's memory."""
+        tensors = self._tensors
+        collates = self._collates() and not self._native.raw_images
+        one = tensors.plain if collates else tensors.one
         values = [native[name] for name in self._names]
-        if self._collates() and not self._native.raw_images:
-            arrays = [one if isinstance(one, list) else tensors.plain(one)
-                      for one in [*values, native.indices, native.valid, native.substituted]]
-            held = not tensors.copies and not (self._may_be_kept and native.held > self._native.hold)
-            *values, indices, valid, substituted = arrays if held else [one if isinstance(one, list) else _copy_of(one) for one in arrays]
-            return self._collated(values, native if held else Facts(native, indices, valid, substituted), tensors.plain if held else None)
-        if tensors.copies:  # and then nothing may hold the batch's memory
+        if not tensors.copies and not (self._may_be_kept and native.held > self._native.hold):  # torch's may be kept, however many
+            return [value if isinstance(value, list) else one(value) for value in values], native, one
+        values += [native.indices, native.valid, native.substituted]
+        if tensors.copies and not collates:
             tensors.meet(self._native)
-            *values, indices, valid, substituted = tensors.of(
-                [*values, native.indices, native.valid, native.substituted], self._raw, native.gpu_images())
-            facts = Facts(native, indices, valid, substituted)
-        elif self._may_be_kept and native.held > self._native.hold:  # torch's batches may be kept, however many
-            copied = tensors.of([*values, native.indices, native.valid, native.substituted])
-            *values, indices, valid, substituted = [one if isinstance(one, list) else _copy_of(one) for one in copied]
-            facts = Facts(native, indices, valid, substituted)
+            values = tensors.of(values, self._raw, native.gpu_images())
         else:
-            values = tensors.of(values)
-        return self._batch_of(values, facts, None if isinstance(facts, Facts) else tensors.one)
+            values = [value if isinstance(value, list) else _copy_of(one(value)) for value in values]
+        return values[:-3], Facts(native, *values[-3:]), None
 
     def _batch_of(self, values: list, facts: Any, one: Optional[Callable]) -> Any:
         if self._collates():
@@ -773,8 +805,6 @@ class _Iteration:
             self._loader._given.here.forget_errors()
         if self._loader._given.layout is not None and not self._loader._iterations:
             self._loader._given.layout.forget()
-            if self._loader._given.here is not None:
-                self._loader._given.here.dataset.forget()
         order = self._loader._order
         self._indices = None
         if order is not None:
@@ -798,7 +828,7 @@ class _Iteration:
         return self
 
     def __next__(self):
-        if self._loader._given.here is None or os.getpid() != self._process:  # the library's own iterations have locks
+        if os.getpid() != self._process:  # in a child a thread may have the lock that is not there
             return self._next_batch()
         with self._lock:
             return self._next_batch()
@@ -828,20 +858,39 @@ class _Iteration:
                 loader._cursor = loader._where_next()
             raise StopIteration
         self._step = native.step + 1
-        here = loader._given.here
+        # Errors that the program keeps have frames, and through these all below them: no frame that was left may hold a batch.
+        batch = failure = None
         try:
-            batch = loader._wrap(native)
+            batch = loader._batch_of(*loader._fields_of(native))
         except DatasetError as error:  # of one of its samples
-            self._call = None
-            raise error if here is None else here.problem_of(error)
+            failure = error.with_traceback(None)
         except Exception:  # of the collate_fn
-            self._call = None
+            self._settle()
             raise
-        loader._cursor = (self._epoch, self._step)
-        if loader._order is not None:
-            loader._order.seen = self._order_seen
-        self._call = None
-        return batch
+        except BaseException:  # Ctrl-C: it is the next one again
+            if loader._given.layout is not None:
+                loader._given.layout.settle(False)
+            raise
+        finally:
+            del native
+        try:
+            self._settle()
+            if failure is not None:
+                raise failure if loader._given.here is None else loader._given.here.problem_of(failure)
+            loader._cursor = (self._epoch, self._step)
+            if loader._order is not None:
+                loader._order.seen = self._order_seen
+            return batch
+        finally:
+            del batch, failure
+
+    def _settle(self):
+        """The batch is done with."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.drop()
+        if self._loader._given.layout is not None:
+            self._loader._given.layout.settle(True)
 
     def _next_native(self):
         """The library's batch. Where the program is interrupted before it has that, it is given again."""
@@ -855,7 +904,7 @@ class _Iteration:
                 self._call = _here.Call(self._stream.next, self._epoch)
             return _with_warnings(self._call, lambda call: here.run(call, max(1, min(size, samples - self._step * size))))
         except Error as error:
-            self._call = None
+            self._call = None  # which has no result
             if isinstance(error, (DatasetError, RunError)) and self._loader.embedded:  # else it has ended the run
                 self._failed = True
                 self._step += 1

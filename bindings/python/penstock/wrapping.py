@@ -14,6 +14,7 @@ gives for that index in that epoch, whoever reads it and in whatever batch.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -192,12 +193,14 @@ class _Facts(NamedTuple):
     arithmetic: str
 
 
-class _Begun(NamedTuple):
+@dataclasses.dataclass
+class _Begun:
     pending: Any
     indices: list
     occurrences: Optional[list]
     labels: Any
     rest: list
+    made: Optional[tuple] = None  # (images, reasons), once they were waited for
 
 
 def _begin_iteration(loader: Any) -> Iterator:
@@ -270,8 +273,12 @@ class _WrappedIteration:
             raise StopIteration
         try:
             # Ctrl-C ends this waiting, not the iteration: the batch stays the next one until it is there.
-            made = self._owner.preprocessor._finish(self._begun[0].pending)
-            batch = self._finish(self._begun.popleft(), *made)
+            begun = self._begun[0]
+            if begun.made is None:
+                begun.made = self._owner.preprocessor._finish(begun.pending)
+            batch = self._finish(begun, *begun.made)
+            self._bad += sum(map(bool, begun.made[1]))
+            self._begun.popleft()
         except Exception:
             self._stop("failed")
             raise
@@ -316,6 +323,7 @@ class _WrappedIteration:
         return _Begun(pending, indices, occurrences, labels, rest)
 
     def _finish(self, begun: _Begun, images: Any, reasons: list) -> ListBatch:
+        """May be called again for the same batch, where it was interrupted."""
         owner = self._owner
         indices, labels = list(begun.indices), begun.labels
         valid, substituted = [1] * len(indices), [0] * len(indices)
@@ -341,8 +349,7 @@ class _WrappedIteration:
         if not owner._substitutes:
             raise typed(DatasetError(f"unusable sample {begun.indices[place]} in epoch {self._epoch} of the wrapped loader: "
                                      f"{reasons[place]}", "repair or remove the file, or say on_error=\"substitute\""))
-        self._bad += len(bad)
-        if self._bad > owner._budget():
+        if self._bad + len(bad) > owner._budget():
             last = bad[-1]
             raise DatasetError(f"more than {owner._budget()} samples of the wrapped loader are unusable in epoch "
                                f"{self._epoch}; the last: {begun.indices[last]}: {reasons[last]}",
