@@ -55,7 +55,8 @@ class PythonWorkers::Impl {
   Impl(const PythonHost& host, std::string config, std::string title)
       : spec_(host.spec),
         notice_(host.notice),
-        stop_(host.stop),
+        ended_with_host_(host.stop, EndWaits{*this}),
+        stop_(ended_.get_token()),
         config_(std::move(config)),
         title_(std::move(title)),
         argv_{python_interpreter(host.spec), python_worker_script()},
@@ -119,6 +120,9 @@ class PythonWorkers::Impl {
                 title_ + ": " + what + " was given up after " + std::to_string(spec_.attempts) + " workers: " + problem,
                 "try it alone: python -c 'dataset[index]'; for slow samples raise python.timeout_s");
   }
+
+  void end_waits() noexcept { ended_.request_stop(); }
+  bool waits_ended() const noexcept { return ended_.stop_requested(); }
 
   std::vector<std::string> notices() const {
     MutexLock lock(mutex_);
@@ -318,8 +322,15 @@ class PythonWorkers::Impl {
     }
   }
 
+  struct EndWaits {
+    Impl& workers;
+    void operator()() const noexcept { workers.end_waits(); }
+  };
+
   const PythonSpec spec_;
   const std::function<void(const std::string&)> notice_;
+  std::stop_source ended_;
+  const std::stop_callback<EndWaits> ended_with_host_;
   const std::stop_token stop_;
   std::string config_;  // constant once the first worker runs
   const std::string title_;
@@ -361,6 +372,12 @@ SampleStatus PythonWorkers::call(const PythonRequest& request, size_t max_answer
 }
 std::vector<std::string> PythonWorkers::notices() const {
   return impl_->notices();
+}
+void PythonWorkers::end_waits() const noexcept {
+  impl_->end_waits();
+}
+bool PythonWorkers::waits_ended() const noexcept {
+  return impl_->waits_ended();
 }
 int64_t PythonWorkers::replaced() const {
   return impl_->replaced();

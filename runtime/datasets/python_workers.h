@@ -77,6 +77,11 @@ class PythonWorkers {
   SampleStatus call(const PythonRequest& request, size_t max_answer_bytes, const std::string& what,
                     std::vector<std::byte>& answer) const;
 
+  // Nobody wants answers any more: who waits for one gets Error(runtime) within a tenth of a second, and so does every
+  // later call.
+  void end_waits() const noexcept;
+  bool waits_ended() const noexcept;
+
   // Workers that had to be replaced so far, each in a sentence; the oldest are forgotten.
   std::vector<std::string> notices() const;
   int64_t replaced() const;

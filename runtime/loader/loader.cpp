@@ -383,7 +383,7 @@ class Loader::Impl {
     }
     if (!work->failure.empty()) {
       exporter_.drop(*work);
-      say_failure(work->failure);
+      if (!ended(*work->split)) say_failure(work->failure);  // else it was closed
       send(ChunkUndone{work->lease.lease, work->failure});
       splits_.free_chunk_buffer(work->chunk_buffer);
       return;

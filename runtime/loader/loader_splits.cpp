@@ -64,6 +64,10 @@ MemoryShares memory_shares(const LoaderOptions& options, int64_t chunk_buffer_by
   return shares;
 }
 
+bool ended(const SplitContext& context) {
+  return context.workers() != nullptr && context.workers()->waits_ended();
+}
+
 LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Wakeup& wakeup)
     : options_(options),
       endpoint_(endpoint),
@@ -138,7 +142,8 @@ void LoaderSplits::prepare(const PrepareSplit& m) {
   split.described = fingerprint_of(m.json);
   split.like = m.like;
   // An earlier list: that of an open split, or of one that was closed a while ago.
-  if (const auto like = splits_.find(m.like); m.like != 0 && like != splits_.end() && like->second.context) {
+  if (const auto like = splits_.find(m.like);
+      m.like != 0 && like != splits_.end() && like->second.context && !ended(*like->second.context)) {
     before = {like->second.context, like->second.stamps, like->second.answer};
   }
   const auto kept =
@@ -277,6 +282,9 @@ void LoaderSplits::close(const SplitClosed& m) {
   if (it == splits_.end()) return;
   it->second.closed = true;
   it->second.worth_keeping = !m.failed;
+  // A sample that hangs would keep a thread from other splits. The context's workers serve nobody else: one that is
+  // prepared anew gets others.
+  if (it->second.context && it->second.context->workers() != nullptr) it->second.context->workers()->end_waits();
   let_closed_go();
 }
 void LoaderSplits::drop_all() {

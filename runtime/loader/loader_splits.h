@@ -60,6 +60,9 @@ struct MemoryShares {
 };
 MemoryShares memory_shares(const LoaderOptions& options, int64_t chunk_buffer_bytes);
 
+// Whether it was closed, and with it the workers in Python that it needs: its samples cannot be made any more.
+bool ended(const SplitContext& context);
+
 class LoaderSplits {
  public:
   LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Wakeup& wakeup);
