@@ -81,6 +81,7 @@ def test_wrong_arguments():
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", overrides=["nonsense"]), "key=value")
     raises(penstock.UsageError, lambda: loader(JOB, split="train", overrides=[("a", 1)]), "overrides")
     raises(penstock.UsageError, lambda: loader(JOB, split="train", batch_size=0), "batch_size", "0")
+    raises(penstock.UsageError, lambda: loader(JOB, split="train", batch_size=2.5), "batch_size=2.5", "whole number")
     raises(penstock.UsageError, lambda: loader(JOB, "train"), "batch_size='train'", "split='train'")
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", tail="padd"), "'pad'")
     raises(penstock.ConfigError, lambda: loader(JOB, split="train", seed=-1), "seed")
@@ -100,7 +101,7 @@ def test_wrong_arguments():
                   {"keys": {"image": 3}, "batch": "dict"}, {"sampler": 3}, {"loader__threads": object()}):
         problem = raises(penstock.UsageError, lambda: loader(JOB, split="train", **wrong))
         assert any(name in str(problem) for name in wrong) and "incompatible" not in str(problem), problem
-    for wrong in ({"batch_size": 2.5}, {"shuffle": "x"}, {"tail": "padd"}, {"cpu_fraction": 3}, {"seed": "x"},
+    for wrong in ({"shuffle": "x"}, {"tail": "padd"}, {"cpu_fraction": 3}, {"seed": "x"},
                   {"loader__threads": "x"}, {"loader__thread": 1}):
         problem = raises(penstock.ConfigError, lambda: loader(JOB, split="train", **wrong))
         assert str(problem).startswith(f"{list(wrong)[0]}: error: "), problem
