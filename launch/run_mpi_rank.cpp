@@ -201,7 +201,10 @@ class RankOfJob {
       why_ = trainer_->receiver().goodbye().reason;
       if (self_ == 0) code_ = conclude(request_, job_, trainer_->receiver());
     }
-    trainer_->clean_up();
+    clean_up();
+  }
+  void clean_up() {
+    trainer_->clean_up(signals_, [this](int number) { trainer_->pass_signal(number); });
   }
 
   void fail(const std::exception& problem) {
@@ -216,7 +219,7 @@ class RankOfJob {
       if (self_ == 0 || !met_by_all_) std::fprintf(stderr, "penstock: %s\n", problem.what());
     }
     all_alive_ = false;
-    if (trainer_) trainer_->clean_up();
+    if (trainer_) clean_up();
     // A loader may be cut off alone. Whether its host is, the host's trainers say: with the daemon they would go too.
     const bool stranded = loader_ ? loader_->lost_coordinator() && me().local_trainers == 0 : lost;
     if (self_ != 0 && stranded) end_stranded_daemon(parent_.get(), kStrandedLimit_s);

@@ -74,11 +74,12 @@ int run_single_process(const RunRequest& request, const Job& job) {
   if (request.serve && !request.quiet) print_how_to_attach(request, serving_name(job), trainers);
   // Every program gets its signals from the one thread that reads them.
   int interrupted_by = 0;
+  const auto pass = [&](int number) {
+    if (number == SIGINT || number == SIGTERM) interrupted_by = number;
+    for (auto& trainer : list) trainer->pass_signal(number);
+  };
   list[0]->receiver().watch(signals.fd(), [&] {
-    while (const auto arrived = signals.next()) {
-      if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
-      for (auto& trainer : list) trainer->pass_signal(arrived->signal);
-    }
+    while (const auto arrived = signals.next()) pass(arrived->signal);
   });
   ProgressPrinter progress(!request.quiet && !request.quiet_progress, false);
   list[0]->receiver().every(progress.interval_ns(),
@@ -121,7 +122,7 @@ int run_single_process(const RunRequest& request, const Job& job) {
   stop_all();
   for (std::thread& thread : threads) thread.join();
   for (auto& trainer : list) trainer->stop_program();  // all at once: they share one grace
-  for (auto& trainer : list) trainer->clean_up();
+  for (auto& trainer : list) trainer->clean_up(signals, pass);
   if (problem) throw *problem;
   const int code = conclude(request, job, list[0]->receiver());
   // As `penstock launch --run`, and as shells have it; but to serving a signal is the ordinary end.

@@ -182,10 +182,21 @@ void Trainer::stop_program() {
   helper_.stop(ended_well_ ? 0 : job_.trainer.grace_s);
 }
 
-void Trainer::clean_up() {
+void Trainer::clean_up(SignalFd& signals, const std::function<void(int)>& pass) {
   stop_program();
-  while (const auto report = helper_.wait_report(job_.trainer.grace_s + 5)) {
-    if (report->kind == HelperReport::Kind::ended) return;
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>((job_.trainer.grace_s + 5) * 1e9);
+  while (helper_.poll_fd() >= 0) {
+    while (const auto report = helper_.next_report()) {
+      if (report->kind == HelperReport::Kind::ended) return;
+    }
+    const Nanoseconds left = deadline - clock.now();
+    if (left <= 0) break;
+    pollfd fds[] = {{helper_.poll_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    poll(fds, 2, static_cast<int>(std::min(left, 60 * kSecond) / kMillisecond) + 1);
+    while (const auto arrived = signals.next()) {
+      if (!request_.serve) pass(arrived->signal);
+    }
   }
   helper_.kill();
   while (helper_.wait_report(1)) {  // the last report ends what the helper looked after

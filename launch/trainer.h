@@ -4,7 +4,7 @@
 //   Trainer trainer(request, job, options, std::move(endpoint), helper, "trainer 0");
 //   trainer.start(...);                                       // or serve(...): a program that somebody else starts
 //   trainer.receiver().run();                                 // until the job ends
-//   trainer.clean_up();                                       // nothing of the program is left behind
+//   trainer.clean_up(signals, pass);                          // nothing of the program is left behind
 //   return conclude(request, job, trainer.receiver());             // rank 0: prints the report
 //
 // A rank under mpirun has one; a job in one process has one for each trainer, each receiver run by a thread of its own.
@@ -18,6 +18,7 @@
 // Failure: Error(usage) from serve() where the job is being served already; Error(runtime) from the receiver.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,8 +60,9 @@ class Trainer {
 
   // Only after a good end, said by everybody, is there no program left that would need its grace.
   void stop_program();
-  // Leaves nothing of the program behind.
-  void clean_up();
+  // Leaves nothing of the program behind. It may wait for the program's grace; `pass` gets the signals that come meanwhile,
+  // as nobody else reads them any more.
+  void clean_up(SignalFd& signals, const std::function<void(int)>& pass);
   // Empty, or why it ended: whoever started this process is gone.
   const std::string& orphaned() const noexcept { return orphaned_; }
 

@@ -39,7 +39,8 @@ class PythonForkServer::Turn {
   Turn(PythonForkServer& server, const std::stop_token& stop) : server_(server) {
     MutexLock lock(server_.mutex_);
     while (server_.busy_) {
-      if (stop.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker was started");
+      if (stop.stop_requested())
+        throw Error(ErrorKind::runtime, "the job, or its split, ended before a Python worker was started");
       (void)server_.changed_.wait_for(server_.mutex_, std::chrono::milliseconds(kStopCheck_ms));
     }
     server_.busy_ = true;

@@ -94,7 +94,8 @@ class Exchange {
   }
 
   void wait(short events) {
-    if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker answered");
+    if (stop_.stop_requested())
+      throw Error(ErrorKind::runtime, "the job, or its split, ended before a Python worker answered");
     const Nanoseconds left = deadline_ - clock_.now();
     if (left <= 0) {
       char text[64];

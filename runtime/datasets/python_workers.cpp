@@ -55,6 +55,7 @@ class PythonWorkers::Impl {
   Impl(const PythonHost& host, std::string config, std::string title)
       : spec_(host.spec),
         notice_(host.notice),
+        host_ends_(host.stop),
         ended_with_host_(host.stop, EndWaits{*this}),
         stop_(ended_.get_token()),
         config_(std::move(config)),
@@ -136,7 +137,10 @@ class PythonWorkers::Impl {
  private:
   WorkerProcess start_process(size_t number) {
     if (here_.empty()) {
-      if (auto forked = fork_server_->make_worker(preparation_, number, spec_.start_timeout_s, stop_))
+      if (stop_.stop_requested())
+        throw Error(ErrorKind::runtime, "the job, or its split, ended before a Python worker was started");
+      // The process that forks them serves others, too, and would be lost with a request that is broken off.
+      if (auto forked = fork_server_->make_worker(preparation_, number, spec_.start_timeout_s, host_ends_))
         return std::move(*forked);
       std::vector<std::string> argv = argv_;
       argv.push_back(std::to_string(number));
@@ -177,7 +181,8 @@ class PythonWorkers::Impl {
           seen = returned_;
           deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
         }
-        if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker was free");
+        if (stop_.stop_requested())
+          throw Error(ErrorKind::runtime, "the job, or its split, ended before a Python worker was free");
         if (clock.now() > deadline) {
           throw Error(
               ErrorKind::runtime,
@@ -329,6 +334,7 @@ class PythonWorkers::Impl {
 
   const PythonSpec spec_;
   const std::function<void(const std::string&)> notice_;
+  const std::stop_token host_ends_;
   std::stop_source ended_;
   const std::stop_callback<EndWaits> ended_with_host_;
   const std::stop_token stop_;

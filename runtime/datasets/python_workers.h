@@ -77,8 +77,7 @@ class PythonWorkers {
   SampleStatus call(const PythonRequest& request, size_t max_answer_bytes, const std::string& what,
                     std::vector<std::byte>& answer) const;
 
-  // Nobody wants answers any more: who waits for one gets Error(runtime) within a tenth of a second, and so does every
-  // later call.
+  // Nobody wants answers any more: who has to wait for one gets Error(runtime) within a tenth of a second, now and later.
   void end_waits() const noexcept;
   bool waits_ended() const noexcept;
 

@@ -383,6 +383,7 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
     if (split.context && split.context->workers() != nullptr) {
       MutexLock lock(python_mutex_);
       python_splits_.push_back(split.context);
+      if (split.closed) split.context->workers()->end_waits();
     }
     send(answer);
     split.answer = answer;

@@ -17,8 +17,8 @@ log = open(os.path.join(folder, f"{os.environ.get('RANK', 0)}.jsonl"), "w", buff
 
 
 class Watched(penstock.DataLoader):
-    def _wrap(self, native):
-        batch = super()._wrap(native)
+    def _batch_of(self, *parts):
+        batch = super()._batch_of(*parts)
         print(json.dumps([self.split, batch.epoch, batch.step, batch.indices[batch.valid].tolist()]), file=log)
         return batch
 

@@ -217,6 +217,21 @@ def test_a_second_signal_after_a_while_ends_at_once():
         assert running.end() == 130, running.log()
 
 
+def test_an_end_at_once_is_heard_while_programs_have_their_grace():
+    """A program has failed, and the other one has a minute for its end."""
+    for ranks in (4, 0):
+        with leaving_nothing() as env:
+            running = Running(env, ranks=ranks, launch=ranks > 0, overrides=["trainer.grace_s=60"], started=False, program=[
+                "sh", "-c", "trap '' TERM; echo first batch $RANK; [ $RANK = 0 ] || exit 3; while :; do sleep 0.05; done"])
+            deadline = time.monotonic() + 20
+            while "the program exited with" not in running.text("stderr"):
+                assert time.monotonic() < deadline and running.process.poll() is None, running.log()
+                time.sleep(0.02)
+            time.sleep(0.5)
+            ctrl_c(2.5)(running)
+            assert running.end(10) in (1, 130), running.log()
+
+
 # Both trainers at once: a few words, a while that is longer than mpirun's own wait limit (1 s), then much more than
 # pipes hold. What two processes write at once, mpirun mixes; so each has a character of its own, and they are counted.
 SAYS_MUCH = """

@@ -236,6 +236,8 @@ class OwnDraws(Slow):
         super().__init__()
         self.draws = {"numpy": numpy.random.default_rng(0), "python": [random.Random(1)], "torch": torch.Generator().manual_seed(2)}
         self.transform = types.SimpleNamespace(random=numpy.random.RandomState(3))
+        self.dataset = numpy.arange(9)  # whose truth value is an error
+        self.system = random.SystemRandom()  # which has no state
 
     def __getitem__(self, index):
         return (index, self.draws["numpy"].random(), self.draws["python"][0].random(), self.transform.random.rand(),

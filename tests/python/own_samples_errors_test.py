@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 import penstock
 from jobs import FULL, run_tests
 from own_data import Broken, Slow, one_process_that_imports, same
-from photos import raises
+from photos import JOB, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
 
@@ -147,6 +147,9 @@ def test_errors_that_are_kept_hold_no_batch():
                     except (ValueError, LookupError) as error:
                         errors.append(error)
                 assert len(errors) == 16 and next(steps, None) is None
+    with penstock.DataLoader(JOB, split="train", batch_size=4, collate_fn=fails, timeout=20) as loader:
+        steps = iter(loader)
+        errors = [raises(LookupError, lambda: next(steps)) for _ in range(12)]
         with penstock.DataLoader(Torn(), 4, num_workers=workers, timeout=20, on_error="substitute", bad_samples__max_count=100) as loader:
             assert len(list(loader)) == 16
 
@@ -163,6 +166,21 @@ class HandsOn:
 
     def __getitem__(self, index):
         return self.dataset[index]
+
+
+def test_a_batch_whose_collate_fn_was_interrupted_comes_again():
+    calls = []
+    def collate(samples):
+        calls.append(samples)
+        if len(calls) % 2:
+            raise KeyboardInterrupt
+        return samples
+    with penstock.DataLoader(Slow(), 4, num_workers=1, collate_fn=collate) as loader:
+        steps, found = iter(loader), []
+        for _ in range(16):
+            raises(KeyboardInterrupt, lambda: next(steps))
+            found += next(steps)
+        assert found == list(range(64)) and next(steps, None) is None
 
 
 def test_what_workers_cannot_be_sent_is_named():

@@ -327,6 +327,19 @@ def test_what_changes_behind_the_loader_is_said():
         iter(loader)
         iter(loader)
         assert "has another transform" in str(said.pop().message) and not said
+    dataset = folder()
+    with warnings.catch_warnings(record=True) as said, penstock.DataLoader(Subset(dataset, range(32)), 16) as loader:
+        warnings.simplefilter("always")
+        iter(loader)
+        assert not said
+        dataset.transform = V.Compose([V.CenterCrop(32), V.ToTensor()])
+        iter(loader)
+        assert "ImageFolder has another transform" in str(said.pop().message)
+    with warnings.catch_warnings(), penstock.DataLoader(Numbers(), 16, sampler=DistributedSampler(Numbers(), 2, 0),
+                                                        generator=generator.manual_seed(5)) as loader:
+        warnings.simplefilter("error")  # that generator seeds no order
+        generator.manual_seed(6)
+        assert len(list(loader)) == 3
 
 
 def test_a_state_brings_its_seed():
@@ -347,6 +360,13 @@ def test_a_state_brings_its_seed():
         before, opened = loader.state_dict(), loader._native
         raises(penstock.ConfigError, lambda: loader.load_state_dict(state), "batch_size")
         assert loader.state_dict() == before and loader._native is opened and not opened.closed
+    with penstock.DataLoader(Numbers(), 16, sampler=Permuted()) as loader:
+        steps = iter(loader)
+        next(steps)
+        good = loader.state_dict()
+        loader.load_state_dict(good)
+        raises(penstock.ConfigError, lambda: loader.load_state_dict({**good, "batch": 4}))
+        raises(penstock.ConfigError, lambda: iter(loader), "the sampler gives another order")  # the good one's is compared still
 
 
 def test_every_rank_gets_everything_unless_it_asks():

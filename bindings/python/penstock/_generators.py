@@ -99,8 +99,18 @@ def _states() -> List[Callable[[], None]]:
     return out
 
 
-def states_in(one: Any) -> List[Callable[[], None]]:
-    """What puts back the generators among the attributes of an object, and of what these consist of, a few levels down."""
+@contextlib.contextmanager
+def unchanged(one: Any) -> Iterator[None]:
+    """The generators among the attributes of an object, and of what these consist of, are afterwards as they were before."""
+    states = _states_in(one)
+    try:
+        yield
+    finally:
+        for put_back in states:
+            put_back()
+
+
+def _states_in(one: Any) -> List[Callable[[], None]]:
     out: List[Callable[[], None]] = []
     level, seen = [one], set()
     numpys, torch = (sys.modules.get(name) for name in ("numpy.random", "torch"))
@@ -110,15 +120,17 @@ def states_in(one: Any) -> List[Callable[[], None]]:
             if id(each) in seen or len(seen) > _MOST_LOOKED_AT:
                 continue
             seen.add(id(each))
+            if isinstance(each, random.SystemRandom):
+                continue  # it has no state
             if isinstance(each, random.Random):
                 out.append(functools.partial(each.setstate, each.getstate()))
             elif numpys is not None and isinstance(each, numpys.Generator):
                 out.append(functools.partial(setattr, each.bit_generator, "state", each.bit_generator.state))
             elif (numpys is not None and isinstance(each, numpys.RandomState)) or (torch is not None and isinstance(each, torch.Generator)):
                 out.append(functools.partial(each.set_state, each.get_state()))
-            elif isinstance(each, (list, tuple)):
+            elif type(each) in (list, tuple):
                 level += each[:_MOST_LOOKED_AT]
-            elif isinstance(each, dict):
+            elif type(each) is dict:
                 level += itertools.islice(each.values(), _MOST_LOOKED_AT)
             elif not isinstance(each, (type, types.ModuleType, types.FunctionType)) and hasattr(each, "__dict__"):
                 level += vars(each).values()

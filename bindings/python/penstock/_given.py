@@ -199,20 +199,15 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
             raise UsageError(f"worker_init_fn: {error}") from None
         # Looked at is a copy, as workers get it: what the first __getitem__ opens cannot be pickled any more.
         looked_at = _pickled.copy_of(given)
-        _own_samples.set_worker_info(0, asked.num_workers, asked.seed or 0, looked_at)
-        as_before = [lambda: _own_samples.set_worker_info(0, 0, 0, None)]
+        beside = _own_samples.as_worker(0, asked.num_workers, asked.seed or 0, looked_at)
     else:
         looked_at = given
-        as_before = _generators.states_in(given)
+        beside = _generators.unchanged(given)
     elsewhere = has_receiver()  # workers may be no children of this process, or on another node
-    with _generators.kept_alone():
-        try:
-            _worker.seed_generators(0)  # sizes that are drawn are the same in every run
-            among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
-            layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
-        finally:
-            for put_back in as_before:
-                put_back()
+    with _generators.kept_alone(), beside:
+        _worker.seed_generators(0)  # sizes that are drawn are the same in every run
+        among = _asked_for(looked_at, rows, None if elsewhere or not asked.whole else asked.sampler)
+        layout, sizes, problem = _own_samples.look_at(looked_at, among, asked.collates, not asked.num_workers)
     if problem:
         warn(f"none of the samples that were looked at, to see what they are, can be made ({problem}): each travels by itself, "
              "which takes longer")

@@ -151,9 +151,10 @@ class Here:
 
     def keep_error(self, reason: str, index: Optional[int], error: BaseException) -> None:
         """That the program's code raised, and that the loader hears of as `reason`."""
-        self._raised[reason, index] = error
-        while len(self._raised) > KEPT_ERRORS:
-            self._raised.pop(next(iter(self._raised)), None)
+        raised = self._raised  # another thread may take it
+        raised[reason, index] = error
+        if len(raised) > KEPT_ERRORS:
+            raised.pop(next(iter(raised), None), None)
 
     def problem_of(self, error: Error) -> Error:
         """`error` as the program has to see it: with what its code raised as the cause, and of its class. The others that were kept,

@@ -53,9 +53,10 @@ class Stayed:
         return len(self._by_name)
 
     def add(self, name: Hashable, value: Any) -> None:
+        dropped = []  # behind the lock: the program's objects may have a __del__
         with self._lock:
             while len(self._by_name) > self._most:
-                self._by_name.pop(next(iter(self._by_name)))
+                dropped.append(self._by_name.pop(next(iter(self._by_name))))
             self._by_name.setdefault(name, []).append(value)
 
     def taken(self, name: Hashable) -> List[Any]:
@@ -70,16 +71,20 @@ class Stayed:
             return found
 
     def settle(self, done: bool) -> None:
+        taken = []
         with self._lock:
+            if done:
+                taken, self._taken = self._taken, taken
             while self._taken:
                 name, value = self._taken[-1]
-                if not done:
-                    self._by_name.setdefault(name, []).insert(0, value)
+                self._by_name.setdefault(name, []).insert(0, value)
                 self._taken.pop()
 
     def clear(self) -> None:
         with self._lock:
+            before = self._by_name, self._taken
             self._by_name, self._taken = {}, []
+        del before
 
 
 class LargeParts:

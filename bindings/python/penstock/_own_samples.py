@@ -16,12 +16,13 @@ Nothing here needs torch unless a sample has tensors.
 from __future__ import annotations
 
 import collections
+import contextlib
 import inspect
 import itertools
 import math
 import pickle
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._job import dtype_name
 from ._large_parts import LargeParts, Stayed, escaped, fetched
@@ -344,12 +345,19 @@ class Transformed:
         return (self.transform(picture), *others)
 
 
-def set_worker_info(number: int, workers: int, seed: int, dataset: Any) -> None:
-    """What torch's get_worker_info() answers from now on, where it is imported. `workers`: 0 for none."""
+@contextlib.contextmanager
+def as_worker(number: int, workers: int, seed: int, dataset: Any) -> Iterator[None]:
+    """torch's get_worker_info() answers as in that worker, where it is imported."""
     torch_worker = sys.modules.get("torch.utils.data._utils.worker")
-    if torch_worker is not None:
-        torch_worker._worker_info = None if workers == 0 else \
-            torch_worker.WorkerInfo(id=number, num_workers=max(workers, number + 1), seed=seed, dataset=dataset)
+    if torch_worker is None:
+        yield
+        return
+    before = torch_worker._worker_info
+    torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=max(workers, number + 1), seed=seed, dataset=dataset)
+    try:
+        yield
+    finally:
+        torch_worker._worker_info = before
 
 
 class OwnSamples:
@@ -389,7 +397,7 @@ class OwnSamples:
         if torch is not None and self._torch_state is not None:  # as a process that was forked has it
             torch.set_default_dtype(getattr(torch, self._torch_state[0]))
             torch.set_grad_enabled(self._torch_state[1])
-        set_worker_info(number, workers, self._seed + number, self.dataset)
+        as_worker(number, workers, self._seed + number, self.dataset).__enter__()  # for good
         if self._started is not None:
             self._started(number)
 

@@ -136,7 +136,7 @@ class ProgramOrder:
         self._split = split
         self._as_torchs = as_torchs
         self.seen: Optional[Tuple[int, int, str]] = None      # (epoch, samples, digest) of the iteration that moved last
-        self._expected: Optional[Tuple[int, int, str]] = None  # (epoch, step, digest) of a loaded state
+        self.expected: Optional[Tuple[int, int, str]] = None  # (epoch, step, digest) of a loaded state
 
     def evaluate(self, epoch: int, step: int, dataset_size: int) -> Tuple[List[int], Tuple[int, int, str]]:
         """The order of an iteration over `epoch`, and what to remember of it."""
@@ -151,7 +151,7 @@ class ProgramOrder:
             raise UsageError(f"the sampler of split {self._split!r} gave no index for epoch {epoch}",
                              "check its dataset and num_replicas")
         digest = _penstock.order_digest(order)
-        expected, self._expected = self._expected, None
+        expected, self.expected = self.expected, None
         if expected is not None and step > 0 and expected[:2] == (epoch, step) and expected[2] != digest:
             raise ConfigError(
                 f"cannot resume split {self._split!r}: the sampler gives another order for epoch {epoch} than it gave "
@@ -161,13 +161,15 @@ class ProgramOrder:
         return order, (epoch, len(order), digest)
 
     def _listed(self, dataset_size: int) -> list:
+        # torch's DataLoader draws its workers' seed behind the iter() of a batch sampler, and before its own BatchSampler calls that of
+        # a sampler.
+        inner = self.sampler.sampler if isinstance(self.sampler, OfRows) else self.sampler
+        indices = iter(self.sampler) if isinstance(inner, Flattened) else None
         torch = sys.modules.get("torch")
-        # What torch's DataLoader draws before its BatchSampler calls the sampler's iter(), and behind the iter() of a batch sampler
-        # of the program's: its workers' seed.
-        of_batches = iter(self.sampler) if isinstance(self.sampler, Flattened) else None
         if self._as_torchs and torch is not None:
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
-        indices = iter(self.sampler) if of_batches is None else of_batches
+        if indices is None:
+            indices = iter(self.sampler)
         most = _FEWEST + _PASSES * dataset_size
         given = list(itertools.islice(indices, most))
         if len(given) == most and next(indices, None) is not None:
@@ -204,9 +206,9 @@ class ProgramOrder:
             raise ConfigError(f"{who}the sampler gave {order['samples']} samples when the state was saved, and gives "
                               f"{self.samples()} now", "resume with the same dataset and sampler")
         # Every replica may load the state that one of them saved; only that one knows its order again.
-        self._expected = None
+        self.expected = None
         if order.get("replica") == replica and isinstance(order.get("digest"), str):
-            self._expected = (int(state["epoch"]), int(state["batch"]), order["digest"])
+            self.expected = (int(state["epoch"]), int(state["batch"]), order["digest"])
 
 
 def _evaluated(sampler: Any, epoch: int) -> List[int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 from . import datasets
 from ._memory_file import MemoryFile
@@ -61,9 +61,17 @@ def is_iterable_only(dataset: Any) -> bool:
 
 def is_of_torchvisions(dataset: Any) -> bool:
     """One of torchvision's data sets, or torch's subset or sum of such?"""
-    inner = getattr(dataset, "dataset", None) or next(iter(getattr(dataset, "datasets", ())), None)
-    root = type_name(dataset).split(".")[0]
-    return root == "torchvision" or (root == "torch" and inner is not None and is_of_torchvisions(inner))
+    return all(type_name(one).split(".")[0] == "torchvision" for one in leaves_of(dataset))
+
+
+def leaves_of(dataset: Any) -> List[Any]:
+    """What torch's subsets and sums are taken of in the end."""
+    kind = type_name(dataset)
+    if kind == "torch.utils.data.dataset.Subset":
+        return leaves_of(dataset.dataset)
+    if kind == "torch.utils.data.dataset.ConcatDataset":
+        return [leaf for part in dataset.datasets for leaf in leaves_of(part)]
+    return [dataset]
 
 
 def recognise(dataset: Any) -> Recognised:

@@ -22,6 +22,11 @@ from .errors import UsageError, warn
 _SEEDS = 2**63
 
 
+def seed_of(generator: Any) -> int:
+    """Of a torch.Generator, as a job's."""
+    return generator.initial_seed() % _SEEDS
+
+
 class Order(NamedTuple):
     sampler: Any = None                   # of the program, evaluated by it; None: the library makes the order
     batch_size: Optional[int] = None
@@ -34,6 +39,7 @@ class Order(NamedTuple):
     rank: Optional[int] = None
     followed: Any = None                  # a sampler whose set_epoch() is meant for the loader
     given: Any = None                     # the sampler that the program knows
+    seeded_by: Any = None                 # the torch.Generator whose seed that is
 
 
 def order_of(dataset: Any, torchs: bool, *, batch_size: Optional[int], shuffle: Optional[bool], sampler: Any, batch_sampler: Any,
@@ -103,7 +109,7 @@ def _native(order: Order, sampler: Any, generator: Any, torchs: bool) -> Order:
 
 def _seeded(order: Order, generator: Any, torchs: bool) -> Order:
     if generator is not None:
-        return order._replace(seed=generator.initial_seed() % _SEEDS)
+        return order._replace(seed=seed_of(generator), seeded_by=generator)
     if order.seed is None and torchs and "torch" in sys.modules:
         torch = sys.modules["torch"]
         # Replicas and trainers of one job have to agree, and torch's generator begins in each process with another number where

@@ -267,9 +267,9 @@ class DataLoader:
         self._follows = False                   # the program has said epochs to it
         self._seed_is_torchs, self._may_be_kept = order.seed_is_torchs, torchs
         self._num_workers = work.num_workers
-        self._transform = getattr(dataset, "transform", None) if torchs and given.layout is None else None
-        self._steps = None if self._transform is None else _torch_transforms.translate(self._transform).steps
-        self._seed_said = None if generator is None else generator.initial_seed()
+        translated = torchs and given.layout is None and transform is None
+        self._translated = [(leaf, *_translated_of(leaf)) for leaf in _torch_datasets.leaves_of(dataset)] if translated else []
+        self._seeded_by, self._seed_then = order.seeded_by if order.shuffle else None, order.seed
         self.pin_memory_device = pin_memory_device
         self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
@@ -294,6 +294,7 @@ class DataLoader:
         if len({self._keys.get(name, name) for name in self._names}) < len(self._names):
             raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {self._names}")
         self._raw = frozenset(at for at, name in enumerate(self._names) if self._native.is_image(name))
+        self._collating = threading.RLock()     # one batch of samples made in Python at a time
         self._iterations: Any = weakref.WeakSet()   # not yet at their end; close() ends them
         self._next_epoch: Optional[int] = None  # set_epoch's, until the next iter()
         self._resumed: Optional[tuple] = None   # (epoch, step) of load_state_dict, until used up
@@ -404,6 +405,7 @@ class DataLoader:
         """
         text = _job.state_text(state, "load_state_dict")
         before = self._native, self._seed, self._options["overrides"]
+        expected = None if self._order is None else self._order.expected
         try:
             self._take_seed_of(state)
             where = self._place_in(state, text)
@@ -411,6 +413,8 @@ class DataLoader:
             if self._native is not before[0]:
                 self._native.close()
             self._native, self._seed, self._options["overrides"] = before
+            if self._order is not None:
+                self._order.expected = expected
             raise
         self._close_unused(before[0])
         self._resumed = where
@@ -430,7 +434,7 @@ class DataLoader:
             raise ConfigError(f"cannot resume split {self.split!r}: the state says epoch {said[0]!r} and batch {said[1]!r}, and "
                               f"its position is epoch {where[0]}, batch {where[1]}", "load a state as it was saved; for "
                               "another place there are state_dict(consumed=…) and set_epoch()")
-        return said
+        return tuple(where)
 
     def _who_states(self) -> Any:
         """The library refuses to say where an order without a batch stands."""
@@ -627,16 +631,14 @@ class DataLoader:
             if said or (self._follows and self._next_epoch is None and self._resumed is None):
                 self._followed_epoch, self._follows = self._followed.epoch, True
                 self._set_epoch(_job.epoch_of(self._followed_epoch))
-        if self._seed_said is not None and self.generator.initial_seed() != self._seed_said:
-            self._seed_said = self.generator.initial_seed()
-            if self._order is None:
-                warn("the generator was seeded again after this DataLoader was made, whose order follows from the seed it had then and the "
-                     "epoch: say set_epoch(), or make a new DataLoader")
-        transform = getattr(self._dataset, "transform", None)
-        if self._transform is not None and \
-                (transform is not self._transform or _torch_transforms.translate(transform).steps != self._steps):
-            self._transform = None
-            warn(f"{type(self._dataset).__name__} has another transform than when this DataLoader was made, and loaders go on with that "
+        if self._seeded_by is not None and _torch_words.seed_of(self._seeded_by) != self._seed_then:
+            self._seeded_by = None
+            warn("the generator was seeded again after this DataLoader was made, whose order follows from the seed it had then and the epoch: "
+                 "say set_epoch(), or make a new DataLoader")
+        changed = [leaf for leaf, *before in self._translated if list(_translated_of(leaf)) != before]
+        if changed:
+            self._translated = []
+            warn(f"{type(changed[0]).__name__} has another transform than when this DataLoader was made, and loaders go on with that "
                  "one: make a new DataLoader")
         self._follow_length()
 
@@ -694,7 +696,9 @@ class DataLoader:
         collates = self._collates() and not self._native.raw_images
         one = tensors.plain if collates else tensors.one
         values = [native[name] for name in self._names]
-        if not tensors.copies and not (self._may_be_kept and native.held > self._native.hold):  # torch's may be kept, however many
+        # torch's batches may be kept, however many; and a collate_fn's samples, by the frames of an error, too.
+        too_many = (self._may_be_kept or collates) and native.held > self._native.hold
+        if not tensors.copies and not too_many:
             return [value if isinstance(value, list) else one(value) for value in values], native, one
         values += [native.indices, native.valid, native.substituted]
         if tensors.copies and not collates:
@@ -822,6 +826,7 @@ class _Iteration:
             loader._start_in_order(epoch, step, self._indices)
         self._epoch, self._step = epoch, step
         self._call = None  # that waits for the next batch, also where the program was interrupted
+        self._native = None  # the library's next batch, until it is put together
         self._failed = False
 
     def __iter__(self):
@@ -850,43 +855,53 @@ class _Iteration:
         loader._tensors.settle()
         if self._failed and self._step < (len(loader) if self._indices is None else -(-len(self._indices) // loader.batch_size)):
             self._start(self._epoch, self._step)
-        native = None if self._failed else self._next_native()
-        if native is None:
+        if self._native is None and not self._failed:
+            self._native = self._next_native()
+        if self._native is None:
             self._over = True
             loader._iterations.discard(self)
             if loader._last_epoch == self._epoch:
                 loader._cursor = loader._where_next()
             raise StopIteration
-        self._step = native.step + 1
-        # Errors that the program keeps have frames, and through these all below them: no frame that was left may hold a batch.
-        batch = failure = None
+        batch = self._put_together()
         try:
-            batch = loader._batch_of(*loader._fields_of(native))
-        except DatasetError as error:  # of one of its samples
-            failure = error.with_traceback(None)
-        except Exception:  # of the collate_fn
-            self._settle()
-            raise
-        except BaseException:  # Ctrl-C: it is the next one again
-            if loader._given.layout is not None:
-                loader._given.layout.settle(False)
-            raise
-        finally:
-            del native
-        try:
-            self._settle()
-            if failure is not None:
-                raise failure if loader._given.here is None else loader._given.here.problem_of(failure)
             loader._cursor = (self._epoch, self._step)
             if loader._order is not None:
                 loader._order.seen = self._order_seen
             return batch
         finally:
-            del batch, failure
+            del batch  # as in _put_together()
 
-    def _settle(self):
-        """The batch is done with."""
-        call, self._call = self._call, None
+    def _put_together(self):
+        """The program's batch of the library's. Where that is interrupted it is the next one again.
+
+        Errors that the program keeps have frames, and through these all that called them: no frame that was left may hold a batch."""
+        loader, layout = self._loader, self._loader._given.layout
+        self._step = self._native.step + 1
+        failure = batch = None
+        with loader._collating if layout is not None else contextlib.nullcontext():
+            if layout is not None:
+                layout.settle(False)  # of a batch that was interrupted
+            try:
+                batch = loader._batch_of(*loader._fields_of(self._native))
+                self._done()
+                return batch
+            except DatasetError as error:  # of one of its samples
+                failure = error.with_traceback(None)
+                self._done()
+            except Exception:  # of the collate_fn
+                self._done()
+                raise
+            finally:
+                del batch
+        try:
+            raise failure if loader._given.here is None else loader._given.here.problem_of(failure)
+        finally:
+            del failure
+
+    def _done(self):
+        """With the library's batch."""
+        call, self._call, self._native = self._call, None, None
         if call is not None:
             call.drop()
         if self._loader._given.layout is not None:
@@ -920,6 +935,12 @@ class _Iteration:
                 self._loader._tensors.settle()
             except Exception:  # at the end of the interpreter
                 pass
+
+
+def _translated_of(dataset: Any) -> Tuple[Any, Any]:
+    """(its transform, what is made of that)"""
+    transform = getattr(dataset, "transform", None)
+    return transform, None if transform is None else _torch_transforms.translate(transform).steps
 
 
 def _with_warnings(call: Any, run: Callable[[Any], Any]) -> Any:
