@@ -210,7 +210,8 @@ TEST_CASE("the end of a job does not wait for a sample that hangs") {
     world.stop.request_stop();
   });
   const auto begun = std::chrono::steady_clock::now();
-  contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(6), sample); }), "the job, or its split, ended before");
+  contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(6), sample); }),
+           "the job, or its split, ended before");
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
   CHECK(world.notices.empty());
   CHECK(processes_left(1) == 1);  // the fork server stays as long as the source does

@@ -441,6 +441,30 @@ def test_a_timeout_is_for_batches_and_not_for_the_start_of_workers():
     assert time.monotonic() - begun > 1.5
 
 
+class Nested(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return torch.nested.nested_tensor([torch.ones(index + 1), torch.zeros(2)])
+
+
+class Rare8(Nested):
+    def __getitem__(self, index):
+        return torch.full((3,), index).to(torch.float8_e4m3fn)
+
+
+def test_tensors_that_numpy_does_not_know():
+    if not hasattr(torch, "float8_e4m3fn"):  # torch 1.13
+        return
+    for workers in (0, 1):
+        with penstock.DataLoader(Nested(), 2, num_workers=workers, collate_fn=list) as loader:
+            assert [[len(one.unbind()[0]) for one in batch] for batch in loader] == [[1, 2], [3, 4], [5, 6]]
+        with penstock.DataLoader(Rare8(), 6, num_workers=workers) as loader:
+            batch, = loader
+            assert batch.dtype == torch.float8_e4m3fn and batch.float()[:, 0].tolist() == list(range(6))
+
+
 class State(torch.utils.data.Dataset):
     def __len__(self):
         return 8
@@ -560,6 +584,20 @@ def test_collate_fn_of_pictures_that_loaders_make():
             compared += 1
         assert compared == 5
         assert plain.stats()["pixel_hash"] == collated.stats()["pixel_hash"]
+
+
+def test_pictures_are_images_to_v2s_transforms():
+    try:
+        from torchvision import tv_tensors
+        from torchvision.transforms import v2
+    except ImportError:  # torchvision 0.14
+        return
+    from torchvision.datasets import ImageFolder
+    for steps, kind in (([v2.ToImage()], tv_tensors.Image), ([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)], tv_tensors.Image),
+                        ([v2.ToImage(), v2.ToPureTensor()], torch.Tensor), ([v2.PILToTensor()], torch.Tensor)):
+        dataset = ImageFolder(TRAIN, v2.Compose([v2.Resize((20, 20)), *steps]))
+        for loader in (torch.utils.data.DataLoader(dataset, 8, collate_fn=list), penstock.DataLoader(dataset, 8, collate_fn=list)):
+            assert {type(picture) for picture, _ in next(iter(loader))} == {kind}, (loader, steps)
 
 
 if __name__ == "__main__":

@@ -342,6 +342,21 @@ def test_what_changes_behind_the_loader_is_said():
         assert len(list(loader)) == 3
 
 
+def test_a_batch_may_be_larger_than_the_data_set():
+    for size in (1000, 10**7, 2**40):
+        with penstock.DataLoader(Numbers(), size) as loader:
+            assert [batch.tolist() for batch in loader] == [list(range(80))] and len(loader) == 1 and loader.batch_size == size
+            state = loader.state_dict()
+            loader.load_state_dict(state)
+    with penstock.DataLoader(folder(), 5000, num_workers=1) as loader:
+        assert [len(labels) for _, labels in loader] == [80]
+    growing = list(range(3))
+    with penstock.DataLoader(growing, 8) as loader:
+        for length in (3, 30, 2, 0, 9):
+            growing[:] = range(length)
+            assert torch.cat([torch.zeros(0), *loader]).tolist() == growing and len(loader) == -(-length // 8), length
+
+
 def test_a_state_brings_its_seed():
     torch.manual_seed(21)
     with penstock.DataLoader(folder(), 16, True) as loader:

@@ -30,6 +30,7 @@ class Given(NamedTuple):
     rows: Optional[Sequence[int]] = None  # of the data set that the job names; None: all
     kept: tuple = ()              # what has to live as long as the loader
     notes: Sequence[Any] = ()     # of describe_transforms
+    tv_image: bool = False        # its pictures are torchvision's tv_tensors.Image to a collate_fn
     target: Optional[Callable[[int], Any]] = None  # of a sample, where it is no label that loaders read
 
 
@@ -175,7 +176,8 @@ def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
     _doubt_truncated(found)
     if found.side:  # changes nothing, and says the size of what would depend on the picture
         steps = [{"CenterCrop": {"size": found.side}}, *steps]
-    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=translated.notes)._replace(target=found.target)
+    return _made(spec, steps, asked, rows=found.rows, kept=found.kept, notes=translated.notes)._replace(
+        target=found.target, tv_image=translated.gives == "Image")
 
 
 def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),

@@ -345,19 +345,23 @@ class Transformed:
         return (self.transform(picture), *others)
 
 
-@contextlib.contextmanager
-def as_worker(number: int, workers: int, seed: int, dataset: Any) -> Iterator[None]:
-    """torch's get_worker_info() answers as in that worker, where it is imported."""
+def become_worker(number: int, workers: int, seed: int, dataset: Any) -> Callable[[], None]:
+    """torch's get_worker_info() answers as in that worker from now on, where it is imported, and until the result is called."""
     torch_worker = sys.modules.get("torch.utils.data._utils.worker")
     if torch_worker is None:
-        yield
-        return
+        return lambda: None
     before = torch_worker._worker_info
     torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=max(workers, number + 1), seed=seed, dataset=dataset)
+    return lambda: setattr(torch_worker, "_worker_info", before)
+
+
+@contextlib.contextmanager
+def as_worker(number: int, workers: int, seed: int, dataset: Any) -> Iterator[None]:
+    put_back = become_worker(number, workers, seed, dataset)
     try:
         yield
     finally:
-        torch_worker._worker_info = before
+        put_back()
 
 
 class OwnSamples:
@@ -397,7 +401,7 @@ class OwnSamples:
         if torch is not None and self._torch_state is not None:  # as a process that was forked has it
             torch.set_default_dtype(getattr(torch, self._torch_state[0]))
             torch.set_grad_enabled(self._torch_state[1])
-        as_worker(number, workers, self._seed + number, self.dataset).__enter__()  # for good
+        become_worker(number, workers, self._seed + number, self.dataset)
         if self._started is not None:
             self._started(number)
 

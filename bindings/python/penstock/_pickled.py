@@ -114,7 +114,7 @@ def is_plain(one):
     """A tensor that is its numbers and nothing else?"""
     torch = sys.modules.get("torch")
     return torch is not None and type(one) is torch.Tensor and not vars(one) and one.device.type == "cpu" and \
-        one.layout == torch.strided and not (one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg())
+        one.layout == torch.strided and not getattr(one, "is_nested", False) and not (one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg())
 
 
 def _reduced(one):
@@ -160,9 +160,13 @@ class _Parts(pickle.Pickler):
         return _reduced(one)
 
 
+_NUMPYS = {f"torch.{name}" for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64",
+                                        "complex128")}
+
+
 def pickled_value(value):
     """A part of a sample, on its way from a worker to the program. A plain tensor goes as an array, which pickles are fastest with."""
-    if is_plain(value) and str(value.dtype) != "torch.bfloat16":
+    if is_plain(value) and str(value.dtype) in _NUMPYS:
         return _OF_TENSOR + pickle.dumps(value.numpy(), protocol=5)
     if type(value).__module__ == "numpy" and not getattr(getattr(value, "dtype", None), "hasobject", True):
         return pickle.dumps(value, protocol=5)

@@ -201,6 +201,7 @@ def _convert_image_dtype(read: Attributes, at: Picture) -> list:
             return []
         raise Untranslatable("it is for tensors; put PILToTensor before it")
     at.cast(str(dtype_name(dtype)), True)
+    at.kind = at.kind if read.v2 else "Tensor"  # torchvision's first ones do arithmetic, of which no Image comes
     return []
 
 
@@ -228,6 +229,7 @@ def _normalize(read: Attributes, at: Picture) -> list:
     if not at.is_tensor:
         raise Untranslatable("it is for tensors of floats; torchvision refuses PIL pictures, too")
     at.normalise(plain(read.take("mean")), plain(read.take("std")))
+    at.kind = at.kind if read.v2 else "Tensor"
     return []
 
 

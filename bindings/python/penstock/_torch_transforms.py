@@ -35,7 +35,7 @@ class Translated(NamedTuple):
     translated (ToImage, ToTensor, ToDtype, Normalize …), so that this step is given what torchvision would give it; `steps` has no
     ToDtype and no Normalize then.
     `why`: one sentence: which step cannot be translated, rest[culprit], and why; empty where rest is.
-    `gives`: what torchvision's steps would return, "PIL" or "Tensor".
+    `gives`: what torchvision's steps would return, "PIL", "Tensor" or "Image" (tv_tensors.Image).
     `notes`: a `_transform_notes.Note` for each step of the program's, in order.
     """
 

@@ -3,7 +3,7 @@
 Both own the batch's memory by reference count, and so does every tensor in them: what the program keeps stays valid and
 unchanged for as long as it keeps it, also after the loader is gone. Fields of text or bytes are lists of str or bytes,
 which are copies. Both can be built from plain elements, as Lightning and Accelerate do when they move a batch to a
-device; what the loader said of it besides is then gone.
+device; what the loader said of it besides is then gone. What comes of a pickle is a plain list, tuple or dict.
 
 Memory is shared with the receiver, and so it is with a child that the program forks: what either writes into a batch the
 other sees, and once the program drops the batch the next one is written there, also under the child's tensors. A batch
@@ -12,6 +12,7 @@ that a child is to have is copied before the fork, by `penstock.DataLoader(..., 
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Callable, Optional
 
 __all__ = ["ListBatch", "TupleBatch", "DictBatch"]
@@ -98,19 +99,37 @@ def _same(array):
 class ListBatch(list, _Described):
     """`images, labels = batch`, and further fields after them."""
 
-    def __reduce__(self):  # pickle and copy: the elements alone
-        return ListBatch, (list(self),)
+    def __reduce__(self):  # the elements alone, which torch.load() and programs without penstock know
+        return list, (list(self),)
+
+    def __copy__(self):
+        return ListBatch(self)
+
+    def __deepcopy__(self, memo):
+        return ListBatch(copy.deepcopy(list(self), memo))
 
 
 class TupleBatch(tuple, _Described):
     """A batch of a `collate_fn` that returns a tuple."""
 
     def __reduce__(self):
-        return TupleBatch, (tuple(self),)
+        return tuple, (tuple(self),)
+
+    def __copy__(self):
+        return TupleBatch(self)
+
+    def __deepcopy__(self, memo):
+        return TupleBatch(copy.deepcopy(tuple(self), memo))
 
 
 class DictBatch(dict, _Described):
     """`batch["image"]`, `batch["label"]`, or the names given by `keys`."""
 
     def __reduce__(self):
-        return DictBatch, (dict(self),)
+        return dict, (dict(self),)
+
+    def __copy__(self):
+        return DictBatch(self)
+
+    def __deepcopy__(self, memo):
+        return DictBatch(copy.deepcopy(dict(self), memo))

@@ -19,6 +19,7 @@ import inspect
 import json
 import os
 import threading
+import sys
 import types
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union
@@ -44,6 +45,7 @@ class _Unsaid:
 
 
 _UNSAID = _Unsaid()
+_MOST_IN_BATCH = 1 << 20  # of a job
 
 
 def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: Optional[int]):
@@ -214,7 +216,8 @@ class DataLoader:
         if tail is None and (torchs or batch_sampler is not None):
             tail = "torch"
         cpu_fraction, more = _job.with_share(cpu_fraction, {**work.keys, **more})
-        named = {"batch_size": order.batch_size, "shuffle": order.shuffle, "drop_last": order.drop_last, "tail": tail,
+        self._batch_size_said = order.batch_size
+        named = {"batch_size": None if order.batch_size is None else min(order.batch_size, _MOST_IN_BATCH) if torchs else order.batch_size, "shuffle": order.shuffle, "drop_last": order.drop_last, "tail": tail,
                  "mode": mode, "cpu_fraction": cpu_fraction}
         self._output = output
         self._tensors = made_as(output, copy, pin_memory, device)
@@ -272,7 +275,7 @@ class DataLoader:
         self._seeded_by, self._seed_then = order.seeded_by if order.shuffle else None, order.seed
         self.pin_memory_device = pin_memory_device
         self.pin_memory, self.timeout, self.prefetch_factor = pin_memory, timeout, prefetch_factor
-        self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
+        self.persistent_workers, self.multiprocessing_context, self.in_order = persistent_workers, multiprocessing_context, in_order
         self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
@@ -454,7 +457,7 @@ class DataLoader:
     # ---- facts -------------------------------------------------------------------------------------------------------
     @property
     def batch_size(self) -> int:
-        return self._native.batch_size
+        return self._batch_size_said if self._capped else self._native.batch_size
 
     @property
     def num_samples(self) -> int:
@@ -583,14 +586,20 @@ class DataLoader:
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
     def _open(self, raw: bool) -> Any:
+        self._capped = False
         if self._cut is not None:
             here = self._given.here
             if here is not None and self._given.rows is None:
                 self._length = len(here.dataset)
             if self._cut.leaves_nothing(self._length):
                 return self._no_batches(self._length if here is None else len(here.dataset))
+        options = self._options
+        # Room is taken for whole batches, of which the data set may have less than one.
+        self._capped = self._cut is not None and self._order is None and not self._cut.drop_last and self._cut.batch_size > self._length
+        if self._capped:
+            options = {**options, "overrides": [*options["overrides"], f"splits.{self.split}.batch_size={self._length}"]}
         def opened() -> Any:
-            return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **self._options)
+            return _penstock.Loader(self._given.job, raw_images=raw, gpu_images=raw, **options)
         here = self._given.here
         if here is None:
             return opened()
@@ -752,6 +761,8 @@ class DataLoader:
     def _read_samples(self, values: list, indices: Any) -> list:
         """The samples of a batch whose pictures loaders read, as the data set would return them."""
         columns = [_rows_of(value) for value in values]
+        if self._given.tv_image:
+            columns[0] = list(map(_tv_image(), columns[0]))
         if self._given.target is not None:
             columns[1] = [self._given.target(index) if index >= 0 else None for index in indices.tolist()]
         rows = zip(*columns)
@@ -759,6 +770,12 @@ class DataLoader:
             names = [self._keys.get(name, name) for name in self._names]
             return [dict(zip(names, row)) for row in rows]
         return list(rows)
+
+
+def _tv_image() -> Any:
+    """torchvision's class of pictures, for which v2's transforms look."""
+    names = ("torchvision.tv_tensors", "torchvision.datapoints")  # the older one's name
+    return next((sys.modules[name].Image for name in names if name in sys.modules), lambda picture: picture)
 
 
 def _copy_of(array: Any) -> Any:
