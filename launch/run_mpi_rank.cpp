@@ -58,7 +58,9 @@ class RankOfJob {
         signals_({SIGTERM, SIGINT, SIGUSR1, SIGUSR2, kEndInOrder, kEndAtOnce}),
         parent_(watch_parent()),
         session_(start_mpi(mpi_options(job))),
-        self_(session_->world().rank) {}
+        self_(session_->world().rank) {
+    for (const int number : early_) ::kill(::getpid(), number);
+  }
 
   int run() {
     try {
@@ -80,10 +82,18 @@ class RankOfJob {
  private:
   const Member& me() const { return members_[static_cast<size_t>(self_)]; }
 
-  static MpiOptions mpi_options(const Job& job) {
+  MpiOptions mpi_options(const Job& job) {
     MpiOptions options;
     options.max_message_bytes = job.mpi.max_message_bytes;
     options.start_timeout_s = job.mpi.start_timeout_s;
+    // Where a rank was ended before it listened, the others would wait for it. There is no program yet that needs its grace.
+    options.given_up = [this] {
+      while (const auto arrived = signals_.next()) {
+        if (arrived->signal == kEndInOrder || arrived->signal == kEndAtOnce) return true;
+        early_.push_back(arrived->signal);
+      }
+      return false;
+    };
     return options;
   }
 
@@ -255,6 +265,7 @@ class RankOfJob {
   const Job& job_;
   Helper helper_;  // forked first: before MPI, and before any thread
   SignalFd signals_;
+  std::vector<int> early_;  // signals that came before MPI had started, and are for later
   UniqueFd parent_;
   std::unique_ptr<MpiSession> session_;
   std::shared_ptr<NodeRing> ring_;

@@ -51,6 +51,8 @@ struct MpiOptions {
   double start_timeout_s = 300;                   // longest wait for the other ranks to start
   // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
   std::optional<int> communicator;
+  // Looked at now and then while the others are waited for: true ends that, with Error(runtime).
+  std::function<bool()> given_up;
   // Only where the program joined: called in MPI_Finalize, in the program's thread, where the session is not over yet.
   std::function<void()> before_finalize;
 };
@@ -80,7 +82,7 @@ struct MpiAbout {
 };
 
 // The component's symbols, found by name. The number in a name counts the layouts of Endpoint and what it hands over.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_5";
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_6";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::optional<Error>* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);

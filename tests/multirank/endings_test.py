@@ -678,17 +678,23 @@ ENDS = {
 ONLY_HERE = ("kill -9 of launch",)  # the others are tested above
 
 
-def test_an_end_at_once_that_is_asked_for_before_there_are_ranks():
-    # Ranks that come up slowly do not hear what mpirun passes on, and so it comes again.
+def mpirun_whose_ranks(begin):
+    """A folder with an `mpirun` whose ranks do that first, in shell."""
     folder = tempfile.mkdtemp(dir=work.name)
     scripts = {
         "mpirun": f'for word; do shift; [ "$word" != {PENSTOCK} ] || word={folder}/rank; set -- "$@" "$word"; done; exec mpirun "$@"',
-        "rank": f'trap "" ALRM XCPU; : > {folder}/up; sleep 4.5; exec {PENSTOCK} "$@"',
+        "rank": f'up={folder}/up; {begin}; exec {PENSTOCK} "$@"',
     }
     for name, script in scripts.items():
         with open(os.path.join(folder, name), "w") as file:
             file.write(f"#!/bin/sh\n{script}\n")
         os.chmod(os.path.join(folder, name), 0o755)
+    return folder
+
+
+def test_an_end_at_once_that_is_asked_for_before_there_are_ranks():
+    # Ranks that come up slowly do not hear what mpirun passes on, and so it comes again.
+    folder = mpirun_whose_ranks('trap "" ALRM XCPU; : > $up; sleep 4.5')
     with leaving_nothing() as env:
         running = Running(env, program=STUBBORN, started=False, overrides=["trainer.grace_s=60"], mpirun=os.path.join(folder, "mpirun"))
         while not os.path.exists(os.path.join(folder, "up")):
@@ -697,6 +703,18 @@ def test_an_end_at_once_that_is_asked_for_before_there_are_ranks():
         begun = ctrl_c(2.5)(running)
         assert running.end(25) == 130, running.log()
         assert time.monotonic() - begun > 2.5, running.log()  # both came before there were ranks
+
+
+def test_an_end_is_heard_by_ranks_that_wait_for_one_that_is_gone():
+    folder = mpirun_whose_ranks('[ "$OMPI_COMM_WORLD_RANK" != 1 ] || kill -9 $$')
+    with leaving_nothing() as env:
+        running = Running(env, program=STUBBORN, started=False, mpirun=os.path.join(folder, "mpirun"))
+        while len(running.pids(r"penstock run")) < 6:  # three ranks and their helpers
+            assert running.process.poll() is None, running.log()
+            time.sleep(0.02)
+        time.sleep(1)
+        begun = ctrl_c()(running)
+        assert running.end(20) == 130 and time.monotonic() - begun < 6, (time.monotonic() - begun, running.log())
 
 
 def seconds_until_nothing_is_left(running, begun, limit_s):

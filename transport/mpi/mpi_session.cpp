@@ -66,7 +66,7 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace penstock::mpi
 
-extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_5(
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_6(
     const penstock::MpiOptions* options, std::optional<penstock::Error>* error) {
   try {
     return new penstock::mpi::Session(*options);

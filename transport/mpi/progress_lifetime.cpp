@@ -18,15 +18,24 @@ namespace {
 constexpr Nanoseconds kLastWords = 2 * kSecond;
 
 constexpr std::chrono::seconds kCollectiveTimeout{120};
+constexpr std::chrono::milliseconds kLookAtGivenUp{50};
 
 }  // namespace
 
 std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
   const std::shared_ptr<Progress> progress(new Progress(options));
   auto started = progress->started_.get_future();
-  const auto timeout = std::chrono::duration<double>(options.start_timeout_s);
-  if (started.wait_for(timeout) != std::future_status::ready) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.start_timeout_s);
+  bool given_up = false;
+  while (started.wait_for(kLookAtGivenUp) != std::future_status::ready && std::chrono::steady_clock::now() < deadline) {
+    given_up = options.given_up && options.given_up();
+    if (given_up) break;
+  }
+  if (given_up || started.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     new std::shared_ptr<Progress>(progress);  // never destroyed: the thread is still in there
+    if (given_up) {
+      throw Error(ErrorKind::runtime, "asked to end while this rank waited for the others in MPI_Init", "");
+    }
     if (options.communicator) {
       throw Error(ErrorKind::peer_lost,
                   "join: not all ranks of the communicator have come within " +
