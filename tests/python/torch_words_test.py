@@ -350,6 +350,12 @@ def test_a_batch_may_be_larger_than_the_data_set():
             loader.load_state_dict(state)
     with penstock.DataLoader(folder(), 5000, num_workers=1) as loader:
         assert [len(labels) for _, labels in loader] == [80]
+    # Padding fills batches up; and a larger batch than a job may have, of a data set that has it, is refused.
+    with penstock.DataLoader(folder(), 100, tail="pad") as loader:
+        assert [(len(batch[0]), batch.num_valid) for batch in loader] == [(100, 100)]
+    with penstock.DataLoader(folder(), 100, mode="eval", tail="pad") as loader:
+        assert [(len(batch[0]), batch.num_valid) for batch in loader] == [(100, 80)]
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(range(3 << 20), 2 << 20), "batch_size")
     growing = list(range(3))
     with penstock.DataLoader(growing, 8) as loader:
         for length in (3, 30, 2, 0, 9):

@@ -1,11 +1,13 @@
-"""The global generators of random, NumPy and torch, where this process makes samples (num_workers=0).
+"""Random generators of random, NumPy and torch, where this process makes samples (num_workers=0): the global ones, and a data set's.
 
     with kept():                  # they are afterwards as they were before
         with seeded_alone():      # no other thread seeds them meanwhile
             ...                   # seeds them for a sample, and makes it
+    with unchanged(dataset):      # the same for the generators that an object has, which nobody seeds
+        ...                       # looks at some samples
 
-Thread-safe. Of several threads' blocks of kept() that overlap, the last one puts back what the first one found. In seeded_alone() a
-thread that has waited ANOTHERS_SAMPLE_S goes on beside the other one: that one's sample may be waiting for this thread's. Once that
+Thread-safe, but for unchanged(). Of several threads' blocks of kept() that overlap, the last one puts back what the first one found.
+In seeded_alone() a thread that has waited ANOTHERS_SAMPLE_S goes on beside the other one: that one's sample may be waiting for this thread's. Once that
 has happened nobody waits for anybody any more.
 """
 

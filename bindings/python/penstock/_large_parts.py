@@ -32,6 +32,7 @@ _LOOK_FROM = 64  # parts, whether some have been fetched
 _NAME = "penstock-large"
 _MARK, _AS_IT_IS = b"K:", b"E:"  # how a name begins, and what a program's own text or bytes would be taken for one; no pickle does
 
+
 class Stayed:
     """What stays in this process (num_workers=0) while something that stands for it travels. Thread-safe.
 

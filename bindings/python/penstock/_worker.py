@@ -382,14 +382,15 @@ class Worker:
     def hello(self, body):
         config = json.loads(bytes(body))
         self.only_here = config["only_here"]
-        if not config["pickle"].startswith(HERE):  # a program's own process finds its modules
+        is_here = config["pickle"].startswith(HERE)  # in the program's own process, which finds its modules
+        if not is_here:
             import_from(config)
         name = ""
         if config["pickle"]:
             self.dataset = self.given(config["pickle"])
             name = getattr(self.dataset, "name", None) if is_own_samples(self.dataset) else None
             name = name or type(self.dataset).__name__
-            if is_own_samples(self.dataset) and not config["pickle"].startswith(HERE):  # _own_samples.py
+            if is_own_samples(self.dataset) and not is_here:
                 self.dataset.start_worker(self.number, config["workers"])
         elif config["python"]:
             made = resolve(config["python"])

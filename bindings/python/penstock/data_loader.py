@@ -216,8 +216,12 @@ class DataLoader:
         if tail is None and (torchs or batch_sampler is not None):
             tail = "torch"
         cpu_fraction, more = _job.with_share(cpu_fraction, {**work.keys, **more})
-        self._batch_size_said = order.batch_size
-        named = {"batch_size": None if order.batch_size is None else min(order.batch_size, _MOST_IN_BATCH) if torchs else order.batch_size, "shuffle": order.shuffle, "drop_last": order.drop_last, "tail": tail,
+        self._batch_size_said = batch_size = order.batch_size
+        # Room is taken for whole batches, of which the data set may have less than one. Padding would fill it up.
+        self._may_be_cut = torchs and order.sampler is None and batch_size is not None and not order.drop_last and tail == "torch"
+        if self._may_be_cut and batch_size > _MOST_IN_BATCH >= len(dataset):  # more than a job may say
+            batch_size = _MOST_IN_BATCH
+        named = {"batch_size": batch_size, "shuffle": order.shuffle, "drop_last": order.drop_last, "tail": tail,
                  "mode": mode, "cpu_fraction": cpu_fraction}
         self._output = output
         self._tensors = made_as(output, copy, pin_memory, device)
@@ -594,8 +598,7 @@ class DataLoader:
             if self._cut.leaves_nothing(self._length):
                 return self._no_batches(self._length if here is None else len(here.dataset))
         options = self._options
-        # Room is taken for whole batches, of which the data set may have less than one.
-        self._capped = self._cut is not None and self._order is None and not self._cut.drop_last and self._cut.batch_size > self._length
+        self._capped = self._may_be_cut and self._batch_size_said > self._length
         if self._capped:
             options = {**options, "overrides": [*options["overrides"], f"splits.{self.split}.batch_size={self._length}"]}
         def opened() -> Any:
