@@ -229,6 +229,7 @@ class RankOfJob {
       if (self_ == 0 || !met_by_all_) std::fprintf(stderr, "penstock: %s\n", problem.what());
     }
     all_alive_ = false;
+    failed_alone_ = loader_ != nullptr && !loader_->lost_coordinator();
     if (trainer_) clean_up();
     // A loader may be cut off alone. Whether its host is, the host's trainers say: with the daemon they would go too.
     const bool stranded = loader_ ? loader_->lost_coordinator() && me().local_trainers == 0 : lost;
@@ -237,6 +238,7 @@ class RankOfJob {
 
   int leave() {
     trainer_.reset();
+    if (ring_ && failed_alone_) ring_->hang_up();
     if (ring_) ring_->leave();
     std::fflush(nullptr);
     // With a rank lost MPI_Finalize would wait for the dead for ever. Otherwise the others may still be giving their
@@ -279,6 +281,7 @@ class RankOfJob {
   bool alike_ = true;
   bool met_by_all_ = false;  // rank 0 surely complains, and the others need not
   bool all_alive_ = true;
+  bool failed_alone_ = false;  // a loader, by an error of its own: the others go on, and are to take it for dead
   int code_ = 0;
   int jobs_code_ = 0;  // by the goodbye
   std::string why_;    // not 0, for `penstock launch --run`

@@ -42,6 +42,13 @@ void NodeRing::leave() {
   for (Neighbour& neighbour : before_) send_word(neighbour.socket, kLeaving);
 }
 
+void NodeRing::hang_up() {
+  over_ = true;
+  listening_.reset();
+  next_.socket.close();
+  before_.clear();
+}
+
 std::string NodeRing::name_of(PeerId rank) const {
   return "penstock/" + std::to_string(::geteuid()) + "/" + job_ + "/n" + std::to_string(rank);
 }

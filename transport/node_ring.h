@@ -15,6 +15,7 @@
 // A rank that leaves in good order says so, by leave() or the destructor: that is not reported as a death, and the ring
 //   closes behind it. Where one has left, the next one may have left, too, if it does not listen or hangs up before it
 //   has accepted; that is not reported either.
+// One that ends by an error of its own, while the job goes on, hangs up without that word: to the others it is dead.
 // Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
 // Failure: Error(runtime) from the constructor where the socket's name is taken, Error(peer_lost) from connect() where the
 //   next rank does not listen.
@@ -44,6 +45,7 @@ class NodeRing {
 
   void connect();
   void leave();                       // in good order; nothing is told to this rank any more
+  void hang_up();                     // without a word, as a process that dies; nor is this rank told anything
   std::optional<PeerId> next_dead();  // each once
   void collect_fds(std::vector<pollfd>& fds) const;
 

@@ -186,6 +186,32 @@ class PosixFileSystem final : public FileSystem {
 
 }  // namespace
 
+bool may_pass(int code) noexcept {
+  switch (code) {
+    case EIO:
+    case EREMOTEIO:
+    case ESTALE:
+    case EAGAIN:
+    case EBUSY:
+    case ETIMEDOUT:
+    case ENOMEM:
+    case ENOBUFS:
+    case EMFILE:
+    case ENFILE:
+    case ENOLCK:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENETRESET:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ECONNABORTED:
+    case ECONNRESET:
+    case ECONNREFUSED:
+    case ENOTCONN: return true;
+    default: return false;
+  }
+}
+
 FileFacts FileSystem::examine(const std::string& path) {
   const struct stat status = status_of(path);
   return {static_cast<uint64_t>(status.st_size), modified_of(status)};

@@ -40,6 +40,10 @@ class FileError : public Error {
   std::string path_;
 };
 
+// Whether what an errno value says may pass by itself: trouble of a disk, of a network or of the machine, and no file
+// that is missing or forbidden.
+bool may_pass(int code) noexcept;
+
 struct DirectoryEntry {
   std::string name;
   bool is_directory = false;  // symbolic links are followed; a broken one is not a directory

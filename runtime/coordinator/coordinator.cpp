@@ -218,7 +218,7 @@ class Coordinator::Impl {
 
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
-  bool all_reach_each_other() const { return !balancer_.any_apart(); }
+  bool any_away() const { return !given_up_.empty() || !dead_.empty() || balancer_.any_apart(); }
   std::string all_lost() const { return all_lost_; }
   nlohmann::json balance() const { return balance_report(balancer_, options_.nodes); }
   Figures figures() const {
@@ -639,7 +639,7 @@ class Coordinator::Impl {
   // A loader is in one of these sets, or has not said hello yet:
   //
   //   joined --silent--> given up --LoaderHello of its next incarnation--> joined
-  //      '-----------------'--- its process ended ---> dead
+  //      '-----------------'--- its process ended, or it left in good order ---> dead
   std::set<PeerId> joined_;
   std::set<PeerId> given_up_;
   std::set<PeerId> dead_;
@@ -693,8 +693,8 @@ std::optional<Nanoseconds> Coordinator::idle_since() const {
 std::vector<PeerId> Coordinator::living_loaders() const {
   return impl_->living_loaders();
 }
-bool Coordinator::all_reach_each_other() const {
-  return impl_->all_reach_each_other();
+bool Coordinator::any_away() const {
+  return impl_->any_away();
 }
 std::string Coordinator::all_lost() const {
   return impl_->all_lost();

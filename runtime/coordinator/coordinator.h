@@ -66,8 +66,9 @@ class Coordinator {
   std::optional<Nanoseconds> idle_since() const;
   // Loaders that have neither left nor been lost.
   std::vector<PeerId> living_loaders() const;
-  // Did all that loaders made arrive where it was sent? Otherwise MPI may not be able to end in good order.
-  bool all_reach_each_other() const;
+  // Is a loader given up, dead or gone, or did not all that loaders made arrive where it was sent? Then MPI cannot end in
+  // good order.
+  bool any_away() const;
   // Why splits were refused or lease streams failed for want of any loader, or would, where it is serving; empty: there
   // are loaders, or nobody wants any.
   std::string all_lost() const;

@@ -12,7 +12,8 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kLargestChunk = 16;
-constexpr Nanoseconds kLongListing = 10 * kSecond;  // after which people are told who is waited for
+constexpr Nanoseconds kAskAgainAfter = 10 * kSecond;  // a loader that could not open a split
+constexpr Nanoseconds kLongListing = 10 * kSecond;    // after which people are told who is waited for
 
 // For messages, which stay short where there are hundreds.
 std::string first_of(const std::set<std::string>& all) {
@@ -80,6 +81,7 @@ void SplitRegistry::loader_lost(PeerId loader) {
     it->second.opened.disks.forget(loader);
     it->second.opened.same_list.erase(loader);
     it->second.lacking.erase(loader);
+    it->second.left_out.erase(loader);
     it->second.waiting_for.erase(loader);
     if (it->second.sizes_from == loader) ask_another_for_sizes(it->second);
     settle(it->second);
@@ -233,6 +235,8 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
     if (!split.failed) prepare_at(loader, split);
   } else if (m.good && m.same) {
     split.same_at.insert(loader);
+  } else if (!m.good && split.known && split.waiting.empty() && split.like == 0) {
+    leave_out(loader, m.error, split);
   } else if (!m.good) {
     split.failed = true;
     split.problem = m;
@@ -254,6 +258,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   const bool same_data = m.good && !m.same && m.dataset_fingerprint == split.opened.prepared.dataset_fingerprint &&
                          m.dataset_size == split.opened.prepared.dataset_size;
   if (same_data) split.opened.same_list.insert(loader);
+  if (m.good) split.left_out.erase(loader);
   if (same_data && split.opened.local()) {
     split.opened.disks.set(loader,
                            m.partial ? IndexRanges(m.readable, m.dataset_size) : IndexRanges::all(m.dataset_size));
@@ -294,7 +299,26 @@ bool SplitRegistry::is_last_holder(PeerId loader, const std::set<PeerId>& leavin
   return false;
 }
 
+// Said once, however often it fails.
+void SplitRegistry::leave_out(PeerId loader, const std::string& why, Split& split) {
+  split.asked.erase(loader);
+  const bool first = split.left_out.insert_or_assign(loader, clock_.now()).second;
+  if (!first || !notice_) return;
+  notice_(name(loader) + " cannot open split '" + split.opened.resolved.name +
+          "', takes no part in it, and is asked again every " + std::to_string(kAskAgainAfter / kSecond) +
+          " s: " + why);
+}
+
+void SplitRegistry::ask_left_out() {
+  for (auto& [fingerprint, split] : splits_) {
+    for (const auto& [loader, since] : split.left_out) {
+      if (living_.count(loader) != 0 && clock_.now() - since >= kAskAgainAfter) prepare_at(loader, split);
+    }
+  }
+}
+
 void SplitRegistry::tick() {
+  ask_left_out();
   std::vector<Fingerprint> all;
   for (const auto& [fingerprint, split] : splits_) {
     if (!split.waiting.empty() && !split.waiting_for.empty()) all.push_back(fingerprint);

@@ -21,6 +21,8 @@
 //   go_on_after_ns have passed since it was asked, and since the first answer of another one, the split is opened without
 //   it. From its answer on it takes part: OpenedSplit::same_list is who may be granted leases. Where nobody else has some
 //   of the samples (dataset.local), it is waited for all the same.
+// A loader that cannot open a split which others have open, because it came later or back, is left out, and asked again
+//   after a while: it must not cost them the split.
 // Invariants: at most one list of a description is looked at again at a time; the n-th opening by each replica's
 //   program gets one list, whatever happens to the files meanwhile.
 // Thread-safety: none; the coordinator's. Ownership: references and pointers that it gives hold until the next call.
@@ -136,13 +138,14 @@ class SplitRegistry {
     std::string json;
     std::shared_ptr<const SamplerNumbers> numbers;
     std::set<PeerId> asked;
-    std::map<PeerId, Wait> waiting_for;  // loaders that have not answered PrepareSplit
-    Nanoseconds answered_ns = -1;        // when the first loader answered; -1: none has
-    std::set<Opening> waiting;           // for an answer
-    std::set<Opening> open_at;           // those who have it open, or asked for it
-    PeerId sizes_from = -1;              // who is asked for samples' sizes; -1: nobody, or all was said
-    int64_t sizes_until = 0;             // those of so many samples are known
-    bool known = false;                  // the dataset's size is
+    std::map<PeerId, Wait> waiting_for;      // loaders that have not answered PrepareSplit
+    std::map<PeerId, Nanoseconds> left_out;  // loaders that could not open it, since when
+    Nanoseconds answered_ns = -1;            // when the first loader answered; -1: none has
+    std::set<Opening> waiting;               // for an answer
+    std::set<Opening> open_at;               // those who have it open, or asked for it
+    PeerId sizes_from = -1;                  // who is asked for samples' sizes; -1: nobody, or all was said
+    int64_t sizes_until = 0;                 // those of so many samples are known
+    bool known = false;                      // the dataset's size is
     bool failed = false;
     SplitPrepared problem;
     std::map<PeerId, std::string> lacking;  // dataset.local: what loaders said of it
@@ -158,6 +161,8 @@ class SplitRegistry {
   std::string name(PeerId loader) const;
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
+  void leave_out(PeerId loader, const std::string& why, Split& split);
+  void ask_left_out();
   void ask_sizes(Split& split, PeerId loader);
   void ask_another_for_sizes(Split& split);
   Split* newest(Fingerprint described);

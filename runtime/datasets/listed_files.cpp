@@ -45,6 +45,20 @@ bool same_files(const FileStamps& a, const FileStamps& b) {
   return files_of(a) == files_of(b);
 }
 
+// One call of the file system below. What it throws besides FileError is a shortage of the machine.
+template <class Call>
+auto ListedFiles::ask(const Call& call) {
+  try {
+    return call();
+  } catch (const FileError& error) {
+    if (may_pass(error.code())) met_trouble_ = true;
+    throw;
+  } catch (const Error&) {
+    met_trouble_ = true;
+    throw;
+  }
+}
+
 FileStamps ListedFiles::finish() {
   listing_ = false;
   MutexLock lock(mutex_);
@@ -70,23 +84,23 @@ void ListedFiles::note_file(const std::string& path) {
 
 bool ListedFiles::read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) {
   note_file(path);
-  return below_.read_file(path, max_bytes, bytes);
+  return ask([&] { return below_.read_file(path, max_bytes, bytes); });
 }
 
 std::unique_ptr<FileReader> ListedFiles::open_file(const std::string& path) {
-  auto file = below_.open_file(path);
+  auto file = ask([&] { return below_.open_file(path); });
   if (listing_) note(path, {file->size(), file->modified_ns()});
   return file;
 }
 
 int64_t ListedFiles::file_size(const std::string& path) {
   note_file(path);
-  return below_.file_size(path);
+  return ask([&] { return below_.file_size(path); });
 }
 
 FileFacts ListedFiles::examine(const std::string& path) {
   try {
-    const FileFacts facts = below_.examine(path);
+    const FileFacts facts = ask([&] { return below_.examine(path); });
     if (listing_) note(path, {facts.bytes, facts.modified_ns});
     return facts;
   } catch (const FileError& error) {
@@ -104,7 +118,7 @@ Directory ListedFiles::list_directory(const std::string& path) {
       note_missing(error, path);
     }
   }
-  return below_.list_directory(path);
+  return ask([&] { return below_.list_directory(path); });
 }
 
 }  // namespace penstock

@@ -47,6 +47,8 @@ class ListedFiles final : public FileSystem {
   explicit ListedFiles(FileSystem& below) : below_(below) {}
 
   FileStamps finish();
+  // Whether a call failed by what may pass by itself, so that listing once more may succeed.
+  bool met_trouble() const noexcept { return met_trouble_; }
 
   bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) override;
   std::unique_ptr<FileReader> open_file(const std::string& path) override;
@@ -58,9 +60,12 @@ class ListedFiles final : public FileSystem {
   void note(const std::string& path, FileStamp stamp);
   void note_missing(const FileError& error, const std::string& path);
   void note_file(const std::string& path);
+  template <class Call>
+  auto ask(const Call& call);
 
   FileSystem& below_;
   std::atomic<bool> listing_{true};
+  std::atomic<bool> met_trouble_{false};
   Mutex mutex_;
   FileStamps stamps_ PENSTOCK_GUARDED_BY(mutex_);
 };

@@ -54,6 +54,7 @@ std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimi
   try {
     source = open_files(dataset, limits, files, budget);
   } catch (const FileError& error) {
+    if (may_pass(error.code())) throw;
     // At the start a file that is not there is a mistake about the data; later it is trouble of the machine.
     throw Error(ErrorKind::dataset, error.message(), error.remedy());
   }

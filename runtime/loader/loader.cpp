@@ -498,6 +498,7 @@ LoaderOptions loader_options(const Job& job) {
   options.index_memory_bytes = static_cast<int64_t>(job.loader.index_memory_mb * 1048576.0);
   options.read_ahead.eager = switches().read_ahead == "always";
   options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
+  options.retry_ns = static_cast<Nanoseconds>(job.balancer.retry_s * 1e9);
   return options;
 }
 

@@ -69,7 +69,9 @@ struct LoaderOptions {
   bool payload_crc = false;
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
-  std::vector<int> cpus;       // for the executor's threads
+  // For so long the opening of a split that fails by what may pass by itself (a disk, memory) is tried again.
+  Nanoseconds retry_ns = 0;
+  std::vector<int> cpus;  // for the executor's threads
   ExecutorKind executor = ExecutorKind::cpu;
   CpuFraction cpu_fraction;  // executor.h
   // where the executor has any; `loader_number` is for whoever starts several loaders on a node

@@ -1,7 +1,10 @@
 #include "runtime/loader/loader_splits.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -170,12 +173,33 @@ void LoaderSplits::prepare(const PrepareSplit& m) {
   });
 }
 
-// In the opening thread. `before`: a list of the same description, or nothing.
+// In the opening thread. `before`: a list of the same description, or nothing. Nobody waits for it longer than the
+// coordinator wants to (SplitRegistryOptions::go_on_after_ns), so it has the time that a chunk has.
 LoaderSplits::Listed LoaderSplits::open(const PrepareSplit& m, Listed before) const {
+  constexpr Nanoseconds kLongestPause = 2 * kSecond;
+  const MonotonicClock clock;
+  const Nanoseconds until = clock.now() + options_.retry_ns;
+  std::mutex unused;
+  std::condition_variable_any pausing;
+  bool said = false;
+  for (Nanoseconds pause = 50 * kMillisecond;; pause = std::min(2 * pause, kLongestPause)) {
+    Listed fresh = open_once(m, before);
+    if (!fresh.may_pass || clock.now() + pause > until || python_stop_.stop_requested()) return fresh;
+    if (options_.on_notice && !std::exchange(said, true)) {
+      options_.on_notice("a split could not be opened, and is tried again (balancer.retry_s): " + fresh.answer.error);
+    }
+    std::unique_lock lock(unused);
+    pausing.wait_for(lock, python_stop_.get_token(), std::chrono::nanoseconds(pause), [] { return false; });
+  }
+}
+
+LoaderSplits::Listed LoaderSplits::open_once(const PrepareSplit& m, Listed& before) const {
   Listed fresh;
   SplitPrepared& answer = fresh.answer;
   const auto fail = [&](int32_t kind, std::string error, std::string remedy) {
+    const bool may_pass = fresh.may_pass;
     fresh = {};
+    fresh.may_pass = may_pass;
     answer.error_kind = kind;
     answer.error = std::move(error);
     answer.remedy = std::move(remedy);
@@ -201,6 +225,7 @@ LoaderSplits::Listed LoaderSplits::open(const PrepareSplit& m, Listed before) co
   } catch (const Error& error) {
     fail(error.exit_code(), error.message(), error.remedy());
   } catch (const std::bad_alloc&) {
+    fresh.may_pass = true;
     fail(static_cast<int32_t>(ErrorKind::runtime), "out of memory while the dataset was listed", "");
   } catch (const std::exception& error) {
     fail(static_cast<int32_t>(ErrorKind::runtime), error.what(), "");
@@ -216,12 +241,20 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
     std::shared_ptr<const SplitContext> context;  // reads through `files`: goes first
   };
   const auto opened = std::make_shared<Opened>(files);
-  opened->context =
-      options_.seams.open_split
-          ? options_.seams.open_split(split_from_json(m.json))
-          : SplitContext::open(split_from_json(m.json), opened->files,
-                               {options_.python, options_.on_notice, python_stop_.get_token(), options_.only_here},
-                               options_.sources, learned_, large_);
+  try {
+    opened->context =
+        options_.seams.open_split
+            ? options_.seams.open_split(split_from_json(m.json))
+            : SplitContext::open(split_from_json(m.json), opened->files,
+                                 {options_.python, options_.on_notice, python_stop_.get_token(), options_.only_here},
+                                 options_.sources, learned_, large_);
+  } catch (const FileError& error) {
+    fresh.may_pass = opened->files.met_trouble() || may_pass(error.code());
+    throw;
+  } catch (const Error&) {
+    fresh.may_pass = opened->files.met_trouble();
+    throw;
+  }
   fresh.stamps = opened->files.finish();
   fresh.context = {opened, opened->context.get()};
   const Source& source = fresh.context->source();

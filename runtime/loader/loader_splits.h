@@ -101,6 +101,7 @@ class LoaderSplits {
     std::shared_ptr<const SplitContext> context;
     FileStamps stamps;
     SplitPrepared answer;
+    bool may_pass = false;  // it failed by what may pass by itself
   };
   struct Split {
     std::shared_ptr<const SplitContext> context;
@@ -135,6 +136,7 @@ class LoaderSplits {
   using Splits = std::map<Fingerprint, Split>;
 
   Listed open(const PrepareSplit& m, Listed before) const;
+  Listed open_once(const PrepareSplit& m, Listed& before) const;
   void list_anew(const PrepareSplit& m, FileSystem& files, Listed& fresh) const;
   bool in_use(const Arena& arena) const;
   void retire(Splits::iterator split);

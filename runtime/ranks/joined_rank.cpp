@@ -140,12 +140,14 @@ class JoinedRank::Impl {
     } catch (...) {
       loader_->stop();
       worker.join();
+      if (ring_) ring_->hang_up();  // the others go on, and are to take this rank for dead
       end(false);
       throw;
     }
     worker.join();
     const std::string failure = failed_ ? problem() : std::string();
     const int code = failed_ ? static_cast<int>(ErrorKind::peer_lost) : loader_->exit_code();
+    if (ring_ && failed_ && !loader_->lost_coordinator()) ring_->hang_up();  // as above
     // One that came too late to be known is let go as if a rank were missing, in a job that ended well.
     end(code == 0 && loader_->all_alive());
     if (code == 0) return;

@@ -28,7 +28,7 @@ void JobShutdown::program_done(PeerId peer, const ReceiverDone& message, const s
   deadline_ = now + kReportTimeout;
   awaited_.insert(living_loaders.begin(), living_loaders.end());
   // A loader that was given up earlier may be stopped: it would not come to MPI_Finalize.
-  if (awaited_.size() < loaders_.size()) all_alive_ = false;
+  if (awaited_.size() < loaders_.size()) mpi_can_end_ = false;
   for (const PeerId loader : living_loaders) send_(loader, Leave{"all programs ended"});
   if (awaited_.empty()) announce();
 }
@@ -45,12 +45,12 @@ void JobShutdown::fail(const std::string& problem, int exit_code) {
     failure_code_ = exit_code;
   }
   // A rank that is lost does not come to MPI_Finalize, though it could still say so.
-  if (exit_code == static_cast<int>(ErrorKind::peer_lost)) all_alive_ = false;
+  if (exit_code == static_cast<int>(ErrorKind::peer_lost)) mpi_can_end_ = false;
   announce();
 }
 
 void JobShutdown::peer_lost(PeerId peer) {
-  all_alive_ = false;
+  mpi_can_end_ = false;
   awaited_.erase(peer);
   if (leaving_began_ && awaited_.empty()) announce();
 }
@@ -62,7 +62,7 @@ void JobShutdown::tick(Nanoseconds now) {
 void JobShutdown::announce() {
   if (goodbye_) return;
   leaving_began_ = true;
-  goodbye_ = Goodbye{failure_.empty(), failure_code_, failure_, all_alive_ && awaited_.empty()};
+  goodbye_ = Goodbye{failure_.empty(), failure_code_, failure_, mpi_can_end_ && awaited_.empty()};
   for (const PeerId peer : loaders_) send_(peer, *goodbye_);
   for (const PeerId peer : receivers_) {
     if (peer != self_) send_(peer, *goodbye_);

@@ -2,6 +2,7 @@
 //
 //   JobShutdown end(receivers, loaders, send);
 //   end.program_done(peer, message, living_loaders, now);  end.loader_report(peer, message);  end.peer_lost(peer);
+//   end.mpi_cannot_end();                                  // a rank is not there that MPI_Finalize would wait for
 //   end.tick(now);                                         // a loader that does not report in time is not waited for
 //   if (end.goodbye()) ...                                 // it was sent to all others; this rank's turn to leave
 //
@@ -31,7 +32,7 @@ class JobShutdown {
 
   void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
                     Nanoseconds now);
-  void some_apart() { all_alive_ = false; }
+  void mpi_cannot_end() { mpi_can_end_ = false; }
   void loader_report(PeerId peer, const LoaderReport& message);
   void fail(const std::string& problem, int exit_code);
   void peer_lost(PeerId peer);
@@ -54,7 +55,7 @@ class JobShutdown {
   std::map<PeerId, std::string> loader_reports_;
   std::string failure_;
   int failure_code_ = 0;
-  bool all_alive_ = true;  // MPI can end in good order
+  bool mpi_can_end_ = true;  // in good order: every rank comes to MPI_Finalize
   bool leaving_began_ = false;
   Nanoseconds deadline_ = 0;
   std::optional<Goodbye> goodbye_;

@@ -232,7 +232,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LeaseStreamReady& m) { iterations_.ready(m); },
                    [&](const LeaseStreamFailed& m) { iterations_.failed(m); },
                    [&](const ReceiverDone& m) {
-                     if (coordinator_ && !coordinator_->all_reach_each_other()) end_.some_apart();
+                     look_who_is_away();
                      if (!m.good) end_where_all_lost();  // the program has ended by that, sooner than the next tick
                      end_.program_done(peer, m, coordinator_ ? coordinator_->living_loaders() : std::vector<PeerId>{},
                                        clock_.now());
@@ -317,6 +317,12 @@ class Receiver::Impl final : private ReceiverMessenger {
     if (!why.empty()) end_.fail(why, static_cast<int32_t>(ErrorKind::peer_lost));
   }
 
+  // Before the job ends: with a loader gone, or two ranks cut off from each other, MPI_Finalize would wait for who does
+  // not come.
+  void look_who_is_away() {
+    if (coordinator_ && coordinator_->any_away()) end_.mpi_cannot_end();
+  }
+
   bool is_receiver(PeerId peer) const {
     const auto& receivers = options_.coordination.receivers;
     return std::count(receivers.begin(), receivers.end(), peer) != 0;
@@ -339,6 +345,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   // This receiver cannot go on. Everybody is sent the reason before its sockets close, so that the job ends by this
   // message and not by what each of the others makes of the silence.
   void fail_job(const Error& error) {
+    look_who_is_away();
     end_.fail("trainer " + std::to_string(options_.trainer) + ": " + error.what(), error.exit_code());
     await_goodbye();
     if (!end_.ended() && !stop_) throw error;
@@ -449,6 +456,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     if (!taken) return;
     to_coordinator(ChunkTaken{header.lease});
     if (!difference.empty()) {
+      look_who_is_away();
       end_.fail(difference +
                     "\n  help: test the memory of their hosts, and compare `penstock doctor` on both; "
                     "balancer.remake_every: 0 does without this check",

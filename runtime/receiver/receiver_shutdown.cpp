@@ -34,8 +34,8 @@ void ReceiverShutdown::program_done(PeerId peer, const ReceiverDone& message, co
   look();
 }
 
-void ReceiverShutdown::some_apart() {
-  if (job_shutdown_) job_shutdown_->some_apart();
+void ReceiverShutdown::mpi_cannot_end() {
+  if (job_shutdown_) job_shutdown_->mpi_cannot_end();
 }
 
 void ReceiverShutdown::loader_report(PeerId peer, const LoaderReport& message) {

@@ -45,8 +45,8 @@ class ReceiverShutdown {
 
   void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
                     Nanoseconds now);
-  // Some ranks do not reach each other, so that MPI cannot end in good order.
-  void some_apart();
+  // A rank is gone, or does not reach another one, so that MPI_Finalize would wait.
+  void mpi_cannot_end();
   void loader_report(PeerId peer, const LoaderReport& message);
   void peer_lost(PeerId peer);
   void received_goodbye(const Goodbye& goodbye);

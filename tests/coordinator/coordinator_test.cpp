@@ -1135,12 +1135,51 @@ TEST_CASE("a split opens without a loader whose listing hangs, which is granted 
     CHECK(failed[0].error.find("the loaders that live have not opened the split") != std::string::npos);
   }
   SUBCASE("where it is given up and comes back") {
+    CHECK_FALSE(world.coordinator.any_away());
     world.coordinator.peer_lost(3, "silent", false);
+    CHECK(world.coordinator.any_away());
     world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
+    CHECK_FALSE(world.coordinator.any_away());
     CHECK(world.take<LeaseGranted>(3).empty());
     world.prepared(3, json);
     CHECK(world.take<LeaseGranted>(3).size() > 0);
   }
+}
+
+TEST_CASE("a loader that is back and cannot open the split costs nobody the split, and is asked again") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  for (const PeerId receiver : {0, 1}) CHECK(world.take<SplitOpened>(receiver).size() == 1);
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.peer_lost(3, "silent", false);
+  world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
+  world.notices.clear();
+  const auto cannot = [&] {
+    SplitPrepared failed;
+    failed.fingerprint = fingerprint_of(json);
+    failed.error_kind = static_cast<int32_t>(ErrorKind::runtime);
+    failed.error = "cannot list folder '/data': Input/output error";
+    world.coordinator.handle(3, failed);
+  };
+  CHECK(world.take<PrepareSplit>(3).size() == 2);  // at first, and as it came back
+  cannot();
+  REQUIRE(world.notices.size() == 1);
+  CHECK(world.notices[0].find("rank 3 (loader) cannot open split 'train', takes no part in it") == 0);
+  world.pass(9 * kSecond);
+  CHECK(world.take<PrepareSplit>(3).empty());
+  world.pass(2 * kSecond);
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  cannot();
+  CHECK(world.notices.size() == 1);
+  // Another program opens it meanwhile: what the others have is asked for again, and it is not refused.
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1, 5});
+  CHECK(world.take<SplitRefused>(1).empty());
+  world.pass(11 * kSecond);
+  CHECK(world.take<PrepareSplit>(3).size() >= 1);
+  world.prepared(3, json);
+  world.pass(20 * kSecond);
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2, 3});
 }
 
 TEST_CASE("a loader that comes back and does not answer keeps no opening waiting") {

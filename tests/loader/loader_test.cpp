@@ -412,6 +412,36 @@ TEST_CASE("a split that cannot be opened is answered with kind, reason and remed
   CHECK(room.remedy.starts_with("lower limits.max_field_bytes"));
 }
 
+TEST_CASE(
+    "a folder that cannot be listed for a while is listed again within the time; a missing one is refused at once") {
+  const TinyDataset data(20);
+  FaultyFileSystem disk;
+  disk.fail_next_lists(2);
+  World world({.threads = 1, .chunk_buffers = 1, .retry_ns = 60 * kSecond, .files = &disk});
+  (void)world.expect<LoaderHello>();
+  CHECK(world.prepare(json_of(data)).good);
+  CHECK(disk.lists() > 2);
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  const Job job = load_job(data.job(), {"splits.train.dataset.folder=/no/such/folder"});
+  CHECK_FALSE(world.prepare(canonical_json(resolve_split(job, "train"))).good);
+  CHECK(clock.now() - begun < 30 * kSecond);
+}
+
+TEST_CASE("without time for it, or with the time over, a folder that cannot be listed is the answer") {
+  const TinyDataset data(20);
+  for (const Nanoseconds retry_ns : {Nanoseconds{0}, 200 * kMillisecond}) {
+    FaultyFileSystem disk;
+    disk.fail_next_lists(1000);
+    World world({.threads = 1, .chunk_buffers = 1, .retry_ns = retry_ns, .files = &disk});
+    (void)world.expect<LoaderHello>();
+    const SplitPrepared answer = world.prepare(json_of(data));
+    CHECK_FALSE(answer.good);
+    CHECK(answer.error.find("Input/output error") != std::string::npos);
+    CHECK((disk.lists() > 1) == (retry_ns > 0));
+  }
+}
+
 TEST_CASE("a split is opened afresh when it is asked for again: repaired, or grown, or broken since") {
   TinyDataset data(10);
   const std::string json = json_of(data);

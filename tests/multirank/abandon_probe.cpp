@@ -1,11 +1,11 @@
-// What abandon_test.py starts as five ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), about one
+// What abandon_test.py starts as six ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), about one
 // that announces a chunk for which there is no memory (rank 3), about one that MPI fails for when it is asked who failed
-// (rank 4), and about one that stops while a send to it and a chunk of it are under way (rank 1); and where MPI fails and
+// (rank 4), about one whose chunk MPI does not receive (rank 5), and about one that stops while a send to it and a chunk of it are under way (rank 1); and where MPI fails and
 // it is nobody's failure. Rank 0 prints what it saw, a line each.
 //
-// Three functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
+// Four functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
 // size into it, or stops the process between a chunk's envelope and its payload. MPI_Improbe fails once where it is told
-// to, and MPI_Iprobe fails for one rank.
+// to, MPI_Iprobe fails for one rank, and MPI_Irecv for another.
 #include <mpi.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -68,6 +68,7 @@ namespace {
 
 std::atomic<int> failing_looks = 0;
 constexpr int kFailsWhenAsked = 4;
+constexpr int kNotReceived = 5;
 
 }  // namespace
 
@@ -82,18 +83,27 @@ extern "C" __attribute__((visibility("default"))) int MPI_Iprobe(int source, int
   return source == kFailsWhenAsked ? MPI_ERR_OTHER : PMPI_Iprobe(source, tag, comm, found, status);
 }
 
+extern "C" __attribute__((visibility("default"))) int MPI_Irecv(void* bytes, int count, MPI_Datatype type, int source,
+                                                                int tag, MPI_Comm comm, MPI_Request* request) {
+  return source == kNotReceived ? MPI_ERR_OTHER : PMPI_Irecv(bytes, count, type, source, tag, comm, request);
+}
+
 namespace {
 
 using namespace penstock;
 
 constexpr size_t kChunkBytes = size_t{8} << 20;  // more than any MPI sends without being asked
 
+int chunks_seen = 0;
+
 template <class T>
 bool wait_for(Endpoint& end, T& wanted, Nanoseconds timeout = 20 * kSecond) {
   const MonotonicClock clock;
   for (const Nanoseconds deadline = clock.now() + timeout; clock.now() < deadline;) {
     Incoming incoming;
-    if (!end.poll(incoming)) {
+    const bool any = end.poll(incoming);
+    chunks_seen += any && std::holds_alternative<ChunkArrived>(incoming) ? 1 : 0;
+    if (!any) {
       std::vector<pollfd> fds;
       end.collect_fds(fds);
       ::poll(fds.data(), fds.size(), 10);
@@ -142,7 +152,7 @@ void tell_lost(Endpoint& end, int times) {
 
 void watch(Endpoint& end, const std::vector<std::string>& pids) {
   limit_memory();
-  tell_lost(end, 2);
+  tell_lost(end, 3);
   failing_looks = 1;
   tell_lost(end, 1);
   end.send(1, Message(1, std::byte{1}));
@@ -158,9 +168,11 @@ void watch(Endpoint& end, const std::vector<std::string>& pids) {
   std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
   failing_looks = 1;
-  tell_lost(end, 4);
+  tell_lost(end, 5);
+  std::printf("chunks %d\n", chunks_seen);
   std::fflush(stdout);
-  for (const int rank : {1, 2, 3, kFailsWhenAsked}) ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
+  for (const int rank : {1, 2, 3, kFailsWhenAsked, kNotReceived})
+    ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
 }
 
 void send_chunk_with(Trouble what, Endpoint& end, const Arena& arena) {
@@ -185,6 +197,7 @@ int main() {
     if (rank == 2) send_chunk_with(Trouble::short_envelope, *end, arena);
     // A sanitizer ends a process that gets no memory.
     if (rank == 3) send_chunk_with(kSanitizedFactor == 1 ? Trouble::huge_chunk : Trouble::short_envelope, *end, arena);
+    if (rank == kNotReceived) send_chunk_with(Trouble::none, *end, arena);
     if (rank == 1) {
       MessageArrived message;
       if (!wait_for(*end, message)) return 1;

@@ -84,7 +84,7 @@ TEST_CASE("a loader that does not report, or is lost, is not waited for") {
   lost.end->peer_lost(2);
   CHECK(lost.end->ended());
   Leaving apart(0);  // everybody reports, and MPI_Finalize would wait for who is cut off from each other
-  apart.end->some_apart();
+  apart.end->mpi_cannot_end();
   for (const PeerId receiver : {0, 1}) apart.end->program_done(receiver, kWell, {2, 3}, 0);
   for (const PeerId loader : {2, 3}) apart.end->loader_report(loader, {"{}"});
   CHECK(apart.end->goodbye().good);

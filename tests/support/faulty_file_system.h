@@ -3,6 +3,7 @@
 //   FaultyFileSystem disk;                       // reads the real one
 //   disk.fail_read("cat/3.jpg");                 // every path that ends so: Input/output error
 //   disk.fail_nth_read(10);                      // the 10th read from now, once
+//   disk.fail_next_lists(2);                     // of any folder, then no more
 //   ImageFolder folder(path, limit, disk);
 //
 // Thread-safety: like any FileSystem; set the faults up before the threads start.
@@ -25,6 +26,7 @@ class FaultyFileSystem final : public FileSystem {
   void fail_read(const std::string& path_end, int code = EIO) { reads_.push_back({path_end, code}); }
   void fail_list(const std::string& path_end, int code = EIO) { lists_.push_back({path_end, code}); }
   void fail_nth_read(int64_t n) { countdown_ = n; }
+  void fail_next_lists(int64_t n) { failing_lists_ = n; }
   // From now on every read fails: the disk is gone.
   void fail_all_reads() { gone_ = true; }
   void repair() {
@@ -57,6 +59,7 @@ class FaultyFileSystem final : public FileSystem {
   }
   Directory list_directory(const std::string& path) override {
     ++list_count_;
+    if (failing_lists_ > 0 && failing_lists_-- > 0) fail("list folder", path, EIO);
     fail_if_listed(lists_, "list folder", path);
     return disk_.list_directory(path);
   }
@@ -98,6 +101,7 @@ class FaultyFileSystem final : public FileSystem {
   std::vector<Fault> reads_;
   std::vector<Fault> lists_;
   std::atomic<int64_t> countdown_{0};
+  std::atomic<int64_t> failing_lists_{0};
   std::atomic<bool> gone_{false};
   std::atomic<int64_t> read_count_{0};
   std::atomic<int64_t> list_count_{0};

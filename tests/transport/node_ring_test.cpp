@@ -21,13 +21,17 @@ struct News {
   PeerId dead;  // -1: it is connected
 };
 
-// A rank: writes its news, until it is killed, or told by SIGTERM to leave in good order.
+// A rank: writes its news, until it is killed, or told by SIGTERM to leave in good order; SIGUSR1 lets it hang up and live
+// on.
 [[noreturn]] void be_rank(const std::string& job, PeerId self, const std::vector<PeerId>& ranks, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   static volatile sig_atomic_t leave = 0;
   struct sigaction action {};
   action.sa_handler = [](int) { leave = 1; };
   ::sigaction(SIGTERM, &action, nullptr);
+  static volatile sig_atomic_t hang_up = 0;
+  action.sa_handler = [](int) { hang_up = 1; };
+  ::sigaction(SIGUSR1, &action, nullptr);
   {
     NodeRing ring(job, "secret", self, ranks);
     ring.connect();
@@ -45,6 +49,7 @@ struct News {
         (void)!::write(out, &news, sizeof news);
       }
       (void)::poll(fds.data(), fds.size(), 20);
+      if (hang_up != 0) ring.hang_up();
     }
   }
   ::_exit(0);
@@ -69,6 +74,7 @@ class Node {
     for (const auto& [rank, pid] : pids_) end(pid, SIGKILL);
   }
   void kill(PeerId rank) { end(take(rank), SIGKILL); }
+  void hang_up(PeerId rank) { ::kill(pids_.at(rank), SIGUSR1); }
   void leave(PeerId rank) { end(take(rank), SIGTERM); }
 
   // Who saw whose death: so much news, and then none for a while.
@@ -134,6 +140,12 @@ TEST_CASE("who leaves in good order is no news, and the ring closes behind it") 
   CHECK(node.see(0) == Seen{});
   node.kill(2);
   CHECK(node.see(2) == Seen{{0, {2}}, {3, {2}}});
+}
+
+TEST_CASE("who hangs up without a word is dead to its neighbours, though it lives") {
+  Node node({1, 4, 6, 7});
+  node.hang_up(4);
+  CHECK(node.see(2) == std::map<PeerId, std::set<PeerId>>{{1, {4}}, {6, {4}}});
 }
 
 TEST_CASE("where ranks leave together nobody is taken for dead") {

@@ -253,7 +253,7 @@ bool Progress::receive_messages() {
 
 void Progress::complete_sends() {
   for (auto it = sending_.begin(); it != sending_.end();) {
-    if (!complete(it->peer, it->requests)) {
+    if (dead_.count(it->peer) != 0 || !complete(it->peer, it->requests)) {
       ++it;
       continue;
     }
@@ -265,7 +265,8 @@ void Progress::complete_sends() {
 bool Progress::complete_receives() {
   bool moved = false;
   for (auto it = arriving_.begin(); it != arriving_.end();) {
-    if (!complete(it->peer, it->requests)) {
+    // Of a chunk of a peer that was lost just now, some receives may never have been posted.
+    if (dead_.count(it->peer) != 0 || !complete(it->peer, it->requests)) {
       ++it;
       continue;
     }

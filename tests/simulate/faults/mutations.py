@@ -44,6 +44,8 @@ MUTATIONS = [
      "      loaders_.chunk_buffer_freed(*holder, stream->opened.receiver);\n    }"),
     ("a loader that was given up keeps what it has", "runtime/loader/loader.cpp",
      "    dropping_ = true;\n", "    join();\n    return;\n"),
+    ("messages of a loader's earlier incarnation are heard", "runtime/coordinator/coordinator.cpp",
+     "    if (fenced(peer, message)) return;\n", ""),
     ("a loader that was given up is not told", "runtime/coordinator/coordinator.cpp",
      "      send_(peer, GivenUp{++incarnations_[peer]});\n", "      ++incarnations_[peer];\n"),
     ("a returned loader is not asked for its splits", "runtime/coordinator/split_registry.cpp",
