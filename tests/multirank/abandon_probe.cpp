@@ -151,7 +151,6 @@ void tell_lost(Endpoint& end, int times) {
 }
 
 void watch(Endpoint& end, const std::vector<std::string>& pids) {
-  limit_memory();
   tell_lost(end, 3);
   failing_looks = 1;
   tell_lost(end, 1);
@@ -187,6 +186,7 @@ void send_chunk_with(Trouble what, Endpoint& end, const Arena& arena) {
 int main() {
   try {
     const std::unique_ptr<MpiSession> session = start_mpi({});
+    if (session->world().rank == 0) limit_memory();  // before any rank sends: all wait for rank 0 here
     const std::vector<std::string> pids = session->all_gather(std::to_string(::getpid()));
     const std::unique_ptr<Endpoint> end = session->endpoint();
     Arena arena;
