@@ -186,9 +186,13 @@ bool JobOutcome::lost_a_rank() const {
 
 const std::pair<const int, JobOutcome::Rank>* JobOutcome::speaker() const {
   if (const auto zero = ranks_.find(0); zero != ranks_.end() && zero->second.exit_code) return &*zero;
-  for (const int rank : left_) {
-    const auto it = ranks_.find(rank);
-    if (it->second.exit_code.value_or(0) != 0) return &*it;
+  // No job outlives a trainer, so the first trainer's error is how the job ended. A loader's may be one that the job
+  // went on after, or tell of no more than the loader's own links.
+  for (const bool loads : {false, true}) {
+    for (const int rank : left_) {
+      const auto it = ranks_.find(rank);
+      if (it->second.loads == loads && it->second.exit_code.value_or(0) != 0) return &*it;
+    }
   }
   return nullptr;
 }

@@ -22,7 +22,8 @@
 //   which it would have noticed that, awake: then stuck.
 //
 // Whose word counts: rank 0's, which coordinates and speaks for all; where it is gone without one, that of the first
-//   rank that left with an error. A rank that hung up without a word was killed, or its host was lost.
+//   trainer that left with an error. A loader's counts only where no trainer has one, because the job may have gone on
+//   without that loader. A rank that hung up without a word was killed, or its host was lost.
 // Thread-safety: none; one owner. Failure: none; ranks that are none of the job's are ignored.
 #pragma once
 
