@@ -177,6 +177,12 @@ bool JobOutcome::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) { return item.second.running; });
 }
 
+bool JobOutcome::awaits_last_words() const {
+  return !ended_from_outside_ && std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
+    return !item.second.gone && !item.second.exit_code;
+  });
+}
+
 bool JobOutcome::lost_a_rank() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
     return item.second.gone && item.second.exit_code.value_or(static_cast<int>(ErrorKind::peer_lost)) ==

@@ -74,6 +74,8 @@ class JobOutcome {
 
   bool any() const noexcept { return !ranks_.empty(); }
   bool any_running() const;  // or has been
+  // Whether one that began has neither said how it ends nor hung up. What is said after an end from outside is none.
+  bool awaits_last_words() const;
   // 0 to 5, as the ranks mean it (runtime/base/error.h); 5 where no rank said how the job ended.
   int code() const;
   // One line for people about how it ended: cause, rank, host; empty after a good end with all ranks.

@@ -215,6 +215,10 @@ void find_dead(const LaunchLine& line, pid_t mpirun, EndListener& ends, Nanoseco
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
 constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
 
+// Last words are waited for this long after mpirun has ended. mpirun hears of a rank's end by a connection of its own,
+// and TCP may have to send what that rank said again, which it does after 0.2, 0.6 and 1.4 s.
+constexpr Nanoseconds kLateWords = 2 * kSecond;
+
 // Whether that process was sent the signal, which it blocks.
 bool is_pending(pid_t pid, int number) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
@@ -379,6 +383,7 @@ int run_launch_line(const LaunchLine& line) {
       }
     }
   }
+  const Nanoseconds mpirun_ended_at = clock.now();
   // What ended mpirun may have come to us too, and be unread: the signal is the reason then.
   if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = arrived->signal;
   while (const auto arrived = signals.next()) {
@@ -391,7 +396,8 @@ int run_launch_line(const LaunchLine& line) {
   constexpr double kEndOrphans_s = 5;
   end_descendants(kEndOrphans_s);
   folder.release();
-  ends.read(clock.now());
+  // After an interruption neither the exit code nor the last line depends on what the ranks say.
+  ends.read_last_words(clock, interrupted_by == 0 ? mpirun_ended_at + kLateWords : mpirun_ended_at);
   constexpr double kCleanHosts_s = 5;
   if (line.remote && !line.agent.empty() && !line.session_folder.empty() && !ends.job().any_running()) {
     std::vector<std::string> others;

@@ -127,6 +127,20 @@ TEST_CASE("where rank 0 says nothing, the error of a loader that the job went on
         "the job failed with exit code 5, says rank 1 (host a): lost trainer 0; killed by SIGKILL: rank 0 (host a)");
 }
 
+TEST_CASE("last words are awaited of ranks that began, until they say how they end or hang up") {
+  JobOutcome job(kSpec, 0);
+  CHECK_FALSE(job.awaits_last_words());
+  for (int rank = 0; rank < 3; ++rank) job.began(rank, "a", 0);
+  job.ended(0, 0, "", kSecond);
+  job.hung_up(1, kSecond);
+  CHECK(job.awaits_last_words());
+  JobOutcome ended = job;
+  ended.ended_from_outside(kSecond);
+  CHECK_FALSE(ended.awaits_last_words());
+  job.will_end(2, 1, "", kSecond);
+  CHECK_FALSE(job.awaits_last_words());
+}
+
 TEST_CASE("a job of which no rank is heard, or whose ranks do not meet, has a limit of its own") {
   const JobOutcome::Spec spec{.ranks = 3, .begin_s = 60, .meet_s = 600};
   JobOutcome none(spec, kSecond);
