@@ -30,6 +30,8 @@ constexpr int kMostAtOnce = 1024;  // that are let in before anybody is heard
 constexpr int kMostSilent = 64;    // besides the job's ranks
 constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
 constexpr int kSendTimeout_ms = 5000;
+// The listening socket is not polled while no descriptors are left, so that the next look must come by itself.
+constexpr int kLookAgain_ms = 200;
 
 sockaddr_in any_port(uint32_t address) {
   sockaddr_in name{};
@@ -132,6 +134,18 @@ void EndListener::read(Nanoseconds now) {
     return true;
   });
   hang_up_on_strangers();
+}
+
+void EndListener::read_last_words(const Clock& clock, Nanoseconds limit) {
+  for (;;) {
+    const Nanoseconds now = clock.now();
+    read(now);
+    if (now >= limit || !job_.awaits_last_words()) return;
+    std::vector<pollfd> fds;
+    collect_fds(fds);
+    const auto left_ms = (limit - now + kMillisecond - 1) / kMillisecond;
+    (void)::poll(fds.data(), fds.size(), static_cast<int>(std::min<Nanoseconds>(left_ms, kLookAgain_ms)));
+  }
 }
 
 // Otherwise they would take the descriptors by which launch follows the job.

@@ -49,6 +49,9 @@ class EndListener {
   // after a while.
   void collect_fds(std::vector<pollfd>& fds) const;
   void read(Nanoseconds now);  // never waits
+  // Reads until every rank that was heard of has said how it ends or hung up, and not beyond `limit`. A rank's words may
+  // still be on their way when others know by another way that it has left.
+  void read_last_words(const Clock& clock, Nanoseconds limit);
   void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }
   void died_unheard(int rank, const std::string& host, Nanoseconds now) { job_.died_unheard(rank, host, now); }
   const JobOutcome& job() const noexcept { return job_; }

@@ -177,6 +177,12 @@ bool JobOutcome::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) { return item.second.running; });
 }
 
+bool JobOutcome::awaits_last_words() const {
+  return !ended_from_outside_ && std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
+    return !item.second.gone && !item.second.exit_code;
+  });
+}
+
 bool JobOutcome::lost_a_rank() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
     return item.second.gone && item.second.exit_code.value_or(static_cast<int>(ErrorKind::peer_lost)) ==
@@ -186,9 +192,13 @@ bool JobOutcome::lost_a_rank() const {
 
 const std::pair<const int, JobOutcome::Rank>* JobOutcome::speaker() const {
   if (const auto zero = ranks_.find(0); zero != ranks_.end() && zero->second.exit_code) return &*zero;
-  for (const int rank : left_) {
-    const auto it = ranks_.find(rank);
-    if (it->second.exit_code.value_or(0) != 0) return &*it;
+  // No job outlives a trainer, so the first trainer's error is how the job ended. A loader's may be one that the job
+  // went on after, or tell of no more than the loader's own links.
+  for (const bool loads : {false, true}) {
+    for (const int rank : left_) {
+      const auto it = ranks_.find(rank);
+      if (it->second.loads == loads && it->second.exit_code.value_or(0) != 0) return &*it;
+    }
   }
   return nullptr;
 }

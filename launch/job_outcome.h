@@ -22,7 +22,8 @@
 //   which it would have noticed that, awake: then stuck.
 //
 // Whose word counts: rank 0's, which coordinates and speaks for all; where it is gone without one, that of the first
-//   rank that left with an error. A rank that hung up without a word was killed, or its host was lost.
+//   trainer that left with an error. A loader's counts only where no trainer has one, because the job may have gone on
+//   without that loader. A rank that hung up without a word was killed, or its host was lost.
 // Thread-safety: none; one owner. Failure: none; ranks that are none of the job's are ignored.
 #pragma once
 
@@ -73,6 +74,8 @@ class JobOutcome {
 
   bool any() const noexcept { return !ranks_.empty(); }
   bool any_running() const;  // or has been
+  // Whether one that began has neither said how it ends nor hung up. What is said after an end from outside is none.
+  bool awaits_last_words() const;
   // 0 to 5, as the ranks mean it (runtime/base/error.h); 5 where no rank said how the job ended.
   int code() const;
   // One line for people about how it ended: cause, rank, host; empty after a good end with all ranks.

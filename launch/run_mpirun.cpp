@@ -214,6 +214,9 @@ void find_dead(const LaunchLine& line, pid_t mpirun, EndListener& ends, Nanoseco
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
 constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
+// Last words are waited for this long after mpirun has ended. mpirun hears of a rank's end by a connection of its own,
+// and TCP may have to send what that rank said again, which it does after 0.2, 0.6 and 1.4 s.
+constexpr Nanoseconds kLateWords = 2 * kSecond;
 
 // Whether that process was sent the signal, which it blocks.
 bool is_pending(pid_t pid, int number) {
@@ -224,6 +227,70 @@ bool is_pending(pid_t pid, int number) {
     return (std::strtoull(line.c_str() + key.size(), nullptr, 16) >> (number - 1) & 1U) != 0;
   }
   return false;
+}
+
+// The signals that asked for the job's end, and what mpirun is sent for them. It is apart from the loop that waits for
+// mpirun, because one request may come by several ways, and is repeated until mpirun has ended or its time is over.
+class RequestsToEnd {
+ public:
+  RequestsToEnd(const LaunchLine& line, pid_t mpirun, const Clock& clock)
+      : line_(line), mpirun_(mpirun), clock_(clock) {}
+
+  void ask(int number) {
+    asked_ = true;
+    if (in_order_at_ && clock_.now() - *in_order_at_ < EndRequest::kSameRequest) return;
+    if (number == SIGTERM && line_.end_in_order && line_.end_in_order()) {
+      in_order_at_ = clock_.now();
+      return;
+    }
+    interrupted_by_ = number;
+    if (!ends_by_) ends_by_ = clock_.now() + static_cast<Nanoseconds>(limit_s() * 1e9);
+    const EndRequest::Answer answer = request_.arrived(number, clock_.now());
+    if (answer == EndRequest::Answer::nothing) return;
+    sent_ = answer == EndRequest::Answer::at_once ? kEndAtOnce : kEndInOrder;
+    send();
+  }
+
+  // kill(1) of mpirun alone means the job. Where it was for the whole group, we have it too.
+  void look_at_mpirun() {
+    for (const int number : {SIGTERM, SIGINT}) {
+      if (!asked_ && is_pending(mpirun_, number)) ask(number);
+    }
+  }
+
+  // There may have been no ranks when mpirun was sent it first.
+  void repeat() {
+    if (repeat_at_ && clock_.now() > *repeat_at_) send();
+  }
+
+  int interrupted_by() const noexcept { return interrupted_by_; }
+  bool overdue() const noexcept { return ends_by_ && clock_.now() > *ends_by_; }
+  double limit_s() const noexcept { return line_.grace_s + 8; }  // from the first signal on
+
+ private:
+  void send() {
+    kill(mpirun_, sent_);
+    repeat_at_ = clock_.now() + kRepeatAfter;
+  }
+
+  const LaunchLine& line_;
+  const pid_t mpirun_;
+  const Clock& clock_;
+  EndRequest request_;
+  bool asked_ = false;
+  int interrupted_by_ = 0;
+  int sent_ = kEndInOrder;
+  std::optional<Nanoseconds> in_order_at_;
+  std::optional<Nanoseconds> repeat_at_;
+  std::optional<Nanoseconds> ends_by_;
+};
+
+void say_that_mpirun_is_ended(const std::string& why, const EndListener& ends, bool remote) {
+  std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());
+  if (ends.job().any()) return;
+  const std::string hosts = "a host may not answer or ask for a password, and every host must reach this one at ";
+  std::fprintf(stderr, "  help: see what mpirun said; limits of this shell may be too small for it (ulimit -a)%s\n",
+               remote ? ("; " + hosts + ends.address()).c_str() : "");
 }
 
 }  // namespace
@@ -286,33 +353,9 @@ int run_launch_line(const LaunchLine& line) {
     setenv(kEndChannelVariable, ends.address().c_str(), 1);
     setenv(kEndTokenVariable, ends.token().c_str(), 1);
   });
-  int interrupted_by = 0;
   int status = 0;
   const uint64_t oom_kills_before = count_oom_kills();
-  EndRequest request;
-  std::optional<Nanoseconds> repeat_at;
-  int repeated = kEndInOrder;
-  const auto interrupt = [&](int number) {
-    interrupted_by = number;
-    const EndRequest::Answer answer = request.arrived(number, clock.now());
-    if (answer == EndRequest::Answer::nothing) return;
-    repeated = answer == EndRequest::Answer::at_once ? kEndAtOnce : kEndInOrder;
-    kill(pid, repeated);
-    repeat_at = clock.now() + kRepeatAfter;
-  };
-  bool asked = false;  // to end; by a signal
-  std::optional<Nanoseconds> in_order_at;
-  const auto ask = [&](int number) {
-    asked = true;
-    if (in_order_at && clock.now() - *in_order_at < EndRequest::kSameRequest) return;
-    if (number == SIGTERM && line.end_in_order && line.end_in_order()) {
-      in_order_at = clock.now();
-      return;
-    }
-    interrupt(number);
-  };
-  const double wait_limit_s = line.grace_s + 8;  // from the first signal on
-  std::optional<Nanoseconds> ends_by;
+  RequestsToEnd requests(line, pid, clock);
   Nanoseconds look_for_dead_at = 0;
   bool killed = false;
   bool awaited = false;  // and said so
@@ -322,63 +365,52 @@ int run_launch_line(const LaunchLine& line) {
     if (ended == pid) status = of_child;
     if (ended == pid || (ended < 0 && errno != EINTR)) break;
     if (ended > 0) continue;
-    if (interrupted_by != 0 && !ends_by) ends_by = clock.now() + static_cast<Nanoseconds>(wait_limit_s * 1e9);
-    if (ends_by && !killed && clock.now() > *ends_by) {
+    if (!killed && requests.overdue()) {
       killed = true;
       kill(pid, SIGKILL);
       std::fprintf(
           stderr,
           "penstock: mpirun has not ended %.0f s after %s, and was killed; what it said above may tell why (limits of "
           "this shell, see ulimit -a; a host that does not answer)\n",
-          wait_limit_s, signal_name(interrupted_by).c_str());
+          requests.limit_s(), signal_name(requests.interrupted_by()).c_str());
     }
-    if (repeat_at && clock.now() > *repeat_at) {  // there may have been no ranks when it came first
-      kill(pid, repeated);
-      repeat_at = clock.now() + kRepeatAfter;
-    }
+    requests.repeat();
     if (!killed && clock.now() > look_for_dead_at) {
       find_dead(line, pid, ends, clock.now());
       look_for_dead_at = clock.now() + kSecond;
     }
     if (const std::string why = ends.job().stuck(clock.now()); !why.empty() && !killed) {
       killed = true;
-      std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());
-      if (!ends.job().any()) {
-        const std::string hosts = "a host may not answer or ask for a password, and every host must reach this one at ";
-        std::fprintf(stderr,
-                     "  help: see what mpirun said; limits of this shell may be too small for it (ulimit -a)%s\n",
-                     line.remote ? ("; " + hosts + ends.address()).c_str() : "");
-      }
+      say_that_mpirun_is_ended(why, ends, line.remote);
       kill(pid, SIGKILL);
       ends.ended_from_outside(clock.now());
     }
-    const bool waits = !awaited && !killed && interrupted_by == 0;
+    const bool waits = !awaited && !killed && requests.interrupted_by() == 0;
     if (const std::string who = waits ? ends.job().awaited(clock.now()) : ""; !who.empty()) {
       awaited = true;
       std::fprintf(stderr,
                    "penstock: the other ranks wait for %s, which does not come up\n  help: can '%s' be run there?\n",
                    without_controls(who).c_str(), line.penstock.c_str());
     }
-    // kill(1) of mpirun alone means the job. Where it was for the whole group, we have it too.
-    for (const int number : {SIGTERM, SIGINT}) {
-      if (!asked && is_pending(pid, number)) ask(number);
-    }
+    requests.look_at_mpirun();
     std::vector<pollfd> readable{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}};
     ends.collect_fds(readable);
-    poll(readable.data(), readable.size(), ends_by ? 200 : 1000);
+    poll(readable.data(), readable.size(), requests.interrupted_by() != 0 ? 200 : 1000);
     ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
-      ask(arrived->signal);
+      requests.ask(arrived->signal);
     }
     while (const auto arrived = signals.next()) {
       if (arrived->signal == SIGCHLD) continue;
       if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
         kill(pid, arrived->signal);
       } else {
-        ask(arrived->signal);
+        requests.ask(arrived->signal);
       }
     }
   }
+  const Nanoseconds mpirun_ended_at = clock.now();
+  int interrupted_by = requests.interrupted_by();
   // What ended mpirun may have come to us too, and be unread: the signal is the reason then.
   if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = arrived->signal;
   while (const auto arrived = signals.next()) {
@@ -391,7 +423,8 @@ int run_launch_line(const LaunchLine& line) {
   constexpr double kEndOrphans_s = 5;
   end_descendants(kEndOrphans_s);
   folder.release();
-  ends.read(clock.now());
+  // After an interruption neither the exit code nor the last line depends on what the ranks say.
+  ends.read_last_words(clock, interrupted_by == 0 ? mpirun_ended_at + kLateWords : mpirun_ended_at);
   constexpr double kCleanHosts_s = 5;
   if (line.remote && !line.agent.empty() && !line.session_folder.empty() && !ends.job().any_running()) {
     std::vector<std::string> others;

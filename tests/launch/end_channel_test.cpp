@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "runtime/base/json_text.h"
 #include "runtime/process/tree.h"
@@ -120,6 +121,35 @@ TEST_CASE("the signal that ended a rank of this host is told, and of a process t
     CHECK((listener.job().summary().find("killed by SIGKILL: rank 0 (host a)") != std::string::npos) == knows);
     REQUIRE(::waitpid(rank, nullptr, 0) == rank);
   }
+}
+
+TEST_CASE("last words that are late are waited for, and those that do not come only until the limit") {
+  const MonotonicClock clock;
+  EndListener listener(kSpec, false, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  REQUIRE(hears(listener, [](const JobOutcome& job) { return job.any(); }));
+  const Nanoseconds start = clock.now();
+  std::thread network([&zero] {
+    ::usleep(300'000);
+    zero.ended(0, "");
+  });
+  listener.read_last_words(clock, start + 60 * kSecond);
+  CHECK(listener.job().code() == 0);
+  CHECK(clock.now() - start < 30 * kSecond);
+  network.join();
+
+  {
+    const EndReporter one = reporter_of(listener, "1", listener.token());
+    REQUIRE(hears(listener, [](const JobOutcome& job) { return job.awaits_last_words(); }));
+    const Nanoseconds limit = clock.now() + 100 * kMillisecond;
+    listener.read_last_words(clock, limit);
+    CHECK(clock.now() >= limit);
+    CHECK(listener.job().awaits_last_words());
+  }
+  const Nanoseconds hung_up = clock.now();
+  listener.read_last_words(clock, hung_up + 60 * kSecond);
+  CHECK(clock.now() - hung_up < 30 * kSecond);
+  CHECK(listener.job().summary().find("killed, or cut off with its host: rank 1") != std::string::npos);
 }
 
 TEST_CASE("who does not know the token says nothing") {

@@ -110,6 +110,37 @@ TEST_CASE("rank 0 speaks for all; without its word the first failure counts, and
   CHECK(without.summary().find("says rank 1 (host a): lost trainer 0;") != std::string::npos);
 }
 
+TEST_CASE("where rank 0 says nothing, the error of a loader that the job went on without is not the job's") {
+  JobOutcome job({.ranks = 4, .grace_s = 5, .lost_after_s = 10}, 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    job.began(rank, "a", 0);
+    job.running(rank, 0, rank >= 2);
+  }
+  job.ended(3, 1, "out of memory", kSecond);
+  job.hung_up(0, kHour, SIGKILL);
+  CHECK(job.code() == 1);  // there is no other word yet
+  CHECK(job.summary().find("exit code 1, says rank 3 (host a): out of memory;") != std::string::npos);
+  job.ended(2, 5, "lost the coordinator", kHour);
+  job.ended(1, 5, "lost trainer 0", kHour);
+  CHECK(job.code() == 5);
+  CHECK(job.summary() ==
+        "the job failed with exit code 5, says rank 1 (host a): lost trainer 0; killed by SIGKILL: rank 0 (host a)");
+}
+
+TEST_CASE("last words are awaited of ranks that began, until they say how they end or hang up") {
+  JobOutcome job(kSpec, 0);
+  CHECK_FALSE(job.awaits_last_words());
+  for (int rank = 0; rank < 3; ++rank) job.began(rank, "a", 0);
+  job.ended(0, 0, "", kSecond);
+  job.hung_up(1, kSecond);
+  CHECK(job.awaits_last_words());
+  JobOutcome ended = job;
+  ended.ended_from_outside(kSecond);
+  CHECK_FALSE(ended.awaits_last_words());
+  job.will_end(2, 1, "", kSecond);
+  CHECK_FALSE(job.awaits_last_words());
+}
+
 TEST_CASE("a job of which no rank is heard, or whose ranks do not meet, has a limit of its own") {
   const JobOutcome::Spec spec{.ranks = 3, .begin_s = 60, .meet_s = 600};
   JobOutcome none(spec, kSecond);
@@ -265,7 +296,7 @@ TEST_CASE(
   CHECK(job.stuck(60 * kSecond) == "rank 0 (host a) has not ended, though rank 2 (host b) left with exit code 5");
   job.ended_from_outside(60 * kSecond);
   CHECK(job.summary() ==
-        "the job failed with exit code 5, says rank 3 (host b): lost the coordinator; silent until it was ended "
+        "the job failed with exit code 5, says rank 2 (host b): lost trainer 0; silent until it was ended "
         "(stopped, or cut off): rank 0 (host a), rank 1 (host a)");
 
   JobOutcome cut_off = running_job();  // not its own word: it may be cut off from launch alone

@@ -1,6 +1,8 @@
 """How a job ends under a real mpirun: by itself, by a failing program, by Ctrl-C, by kill -9 of anything. Each time the
 program has its grace and nothing is left: no process, no segment, no session folder. Uses launch_stand_in."""
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -151,6 +153,34 @@ def test_an_mpirun_that_stands_is_killed():
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=20)[1]
         assert process.returncode == 143 and "9 s after SIGTERM, and was killed" in said, (process.returncode, said)
+
+
+def test_last_words_count_that_come_after_mpirun_has_ended():
+    # mpirun hears of rank 0's end by a connection of its own, while a network sends the rank's words to launch once more.
+    with tempfile.TemporaryDirectory(prefix="launch_run_test-") as folder, no_leftovers() as env:
+        with open(os.path.join(folder, "mpirun"), "w") as script:
+            script.write("#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\n"
+                         "echo $$ $PENSTOCK_END_CHANNEL $PENSTOCK_END_TOKEN\nread word\n" % shutil.which("mpirun"))
+        os.chmod(script.name, 0o755)
+        process = subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], env=dict(env, PATH=folder + ":" + env["PATH"]),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   start_new_session=True)
+        mpirun, address, token = process.stdout.readline().split()
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as rank_0:
+            for message in ({"token": token, "rank": 0, "host": "elsewhere"}, {"running": True, "loads": False}):
+                rank_0.sendall(json.dumps(message).encode() + b"\n")
+            process.stdin.write("end\n")
+            process.stdin.flush()
+            deadline = time.monotonic() + 20
+            while os.path.exists(f"/proc/{mpirun}") and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            # The launch that did not wait is gone, and hangs up.
+            with contextlib.suppress(ConnectionError):
+                rank_0.sendall(b'{"end": 0, "why": "", "mpi_ended": true}\n')
+            said = process.communicate(timeout=20)[1]
+        assert process.returncode == 0, (process.returncode, said)
 
 
 def test_kill_9_of_mpirun():
