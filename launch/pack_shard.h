@@ -2,7 +2,7 @@
 //
 //   ShardWriter shard(input, folder, /*number=*/0, /*first=*/0, id, /*restart_points=*/true);
 //   shard.add(made);                             // sample number first, first + 1, …
-//   const FinishedShard done = shard.finish();   // whole and on the disk, under its .part name
+//   const FinishedShard done = shard.finish();   // whole and on the disk, under the name of a part file
 //   shard.publish();                             // ... and under its own
 //
 // Thread-safety: one thread. Failure: FileError; a shard that is not published leaves no file.

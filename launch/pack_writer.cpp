@@ -68,7 +68,7 @@ class PackWriter {
     for (const DirectoryEntry& entry : posix_file_system().list_directory(options_.folder).entries) {
       state = state || entry.name == kPackState;
       index = index || entry.name == kPackIndex;
-      if (entry.name != std::string(kPackState) + kPartSuffix) other = entry.name;
+      if (without_part_suffix(entry.name) != kPackState) other = entry.name;
     }
     if (index && !state) {
       refuse_pack_folder(options_.folder, "it holds a finished pack",

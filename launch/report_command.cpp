@@ -71,13 +71,17 @@ void add_report(CLI::App& app, Chosen& chosen) {
   command->add_option("reports", *files, "what `run --json` printed, a file for each run")
       ->required()
       ->type_name("REPORT.json");
-  command->add_option("--split", *splits, "this split alone; may be repeated")
+  command
+      ->add_option("--split", *splits,
+                   "this split alone; may be repeated; one of mode eval is joined only if it is named")
       ->type_name("NAME")
       ->allow_extra_args(false);
   command->add_flag("--json", *as_json, "print one JSON object");
   command->footer(
       "Steps that are missing, or there twice, are an error that names them. The hashes are those of one run that\n"
-      "was not interrupted:  penstock report monday.json tuesday.json");
+      "was not interrupted:  penstock report monday.json tuesday.json\n"
+      "Splits of mode eval are left out, because a program evaluates one again and again. --split names one to be\n"
+      "compared: all its evaluations must have the same hashes, and those of one evaluation are printed.");
   command->callback([=, &chosen] { chosen.run = [=] { return report(*files, *splits, *as_json); }; });
 }
 

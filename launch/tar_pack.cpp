@@ -179,10 +179,8 @@ class TarWriter {
 
   void check_what_is_there() const {
     for (const DirectoryEntry& entry : posix_file_system().list_directory(options_.folder).entries) {
-      std::string_view name = entry.name;
-      for (const std::string_view end : {std::string_view(kPartSuffix), std::string_view(kUnfinished)}) {
-        if (name.ends_with(end)) name.remove_suffix(end.size());
-      }
+      std::string_view name = without_part_suffix(entry.name);
+      if (name.ends_with(kUnfinished)) name.remove_suffix(std::strlen(kUnfinished));
       const bool shard = name.starts_with("shard-") && name.ends_with(".tar");
       if (shard || name == kClasses) continue;
       refuse_pack_folder(options_.folder, "it holds something else than tar shards: '" + entry.name + "'",

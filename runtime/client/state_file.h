@@ -4,7 +4,8 @@
 //   std::string text = load_state("data.state");
 //
 // The file, after a crash at any moment, is the one before or the new one, whole (base/atomic_file.h). Any rank may save
-//   it, because a state is the same on all; two that save to one path at once must not.
+//   it, because a state is the same on all. One is enough; where several save to one path at once, also of several hosts,
+//   the file is always one of theirs, whole, and the last one stays.
 // Format: the line "penstock state 1", the line "CRC-32C LENGTH" of what follows (8 hexadecimal digits, a decimal number),
 //   and the JSON text. Other versions have another number in the first line.
 // Untrusted: at most kMaxStateFileBytes are read, nothing is executed, and what the text says is checked where it is used.

@@ -59,6 +59,7 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
   Split& split = splits_[name];
   split.hash += hash;
   split.arithmetic = delivery.arithmetic;
+  split.mode = delivery.mode;
   split.epoch_steps = delivery.epoch_steps;
   split.epoch_samples = delivery.epoch_samples;
   split.totals.images += delivery.images;
@@ -96,6 +97,7 @@ nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, 
   for (const auto& [name, split] : splits_) {
     nlohmann::json& out = all[name];
     out["arithmetic"] = name_of(split.arithmetic);
+    out["mode"] = name_of(split.mode);
     out["order_hash"] = split.hash.order.hex();
     out["pixel_hash"] = split.hash.pixel.hex();
     out["epoch_steps"] = split.epoch_steps;

@@ -28,11 +28,13 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/histogram.h"
 #include "runtime/protocol/chunk.h"
+#include "sampler/plan.h"
 
 namespace penstock {
 
 struct Delivery {
   Arithmetic arithmetic = Arithmetic::exact;
+  Mode mode = Mode::train;
   int64_t epoch = 0;
   int64_t epoch_steps = 0;    // of the iteration's plan
   int64_t epoch_samples = 0;  // that the plan orders: without padding, and with what is dropped at the end
@@ -88,6 +90,7 @@ class DeliveryLedger {
 
     StreamHash hash;
     Arithmetic arithmetic = Arithmetic::exact;
+    Mode mode = Mode::train;
     int64_t epoch_steps = 0;
     int64_t epoch_samples = 0;
     Totals totals;

@@ -381,6 +381,7 @@ void Iterations::deliver(Iteration& iteration, const ReceiverSplit& split, Batch
                                     ? iteration.plan.samples_per_replica * split.shape.num_replicas
                                     : split.shape.dataset_size;
   const Delivery delivery{arithmetic_of(split.resolved.arithmetic),
+                          split.resolved.split.mode,
                           iteration.epoch,
                           iteration.plan.steps,
                           epoch_samples,

@@ -2,7 +2,7 @@
 //
 //   ReceiverStatistics statistics;
 //   statistics.chunk_arrived("shm", payload.size());   statistics.chunk_done(busy_ns, taken);
-//   statistics.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns},
+//   statistics.delivered(connection, "train", step, steps, {arithmetic, mode, epoch, images, wait_ns, elapsed_ns},
 //                        batch_buffer.hash, batch_buffer.records);
 //   statistics.on_gpus(images);                           // of the batch delivered
 //   statistics.range_ended(connection, "train", range);   // an iteration ended, or broke off

@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
@@ -15,12 +17,15 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kRemedy = "give the reports of all runs of the job, each once, and no others";
+constexpr const char* kOtherData = "see whether the data set, the split or the number of trainers was another";
 
 struct Range {
   int64_t epoch = 0;
   int64_t first = 0;
   int64_t end = 0;
   size_t report = 0;
+  StreamHash hash{};  // Hash and batches are sums over the replicas.
+  int64_t batches = 0;
 };
 
 // What one report has of a split.
@@ -40,6 +45,14 @@ std::string steps_text(int64_t epoch, int64_t first, int64_t end) {
 std::string missing_text(int64_t epoch, int64_t first, int64_t end) {
   return steps_text(epoch, first, end) + (end - first == 1 ? " is" : " are") + " in no report";
 }
+std::string evaluations_text(const json& split) {
+  if (split.at("mode") != "eval") return {};
+  const int64_t count = split.at("evaluations");
+  const int64_t broken_off = split.at("broken_off");
+  return "; " + std::to_string(count) +
+         (count == 1 ? " evaluation" : " evaluations, and those of one epoch are equal") +
+         (broken_off == 0 ? "" : "; " + std::to_string(broken_off) + " broken off");
+}
 std::string text_of(const Range& range) {
   return steps_text(range.epoch, range.first, range.end);
 }
@@ -48,7 +61,22 @@ class Joiner {
  public:
   Joiner(const std::vector<NamedReport>& reports, std::string split) : reports_(reports), split_(std::move(split)) {}
 
+  bool is_evaluation() const {
+    std::map<std::string, size_t> modes;  // Each has a report that says so, for the message.
+    for (size_t i = 0; i < reports_.size(); ++i) {
+      const json& splits = reports_[i].second.at("splits");
+      if (const auto mine = splits.find(split_); mine != splits.end()) modes.emplace(mode_in(*mine), i);
+    }
+    if (modes.size() > 1) {
+      const auto& [mode, report] = *modes.begin();
+      const auto& [other_mode, other_report] = *modes.rbegin();
+      fail(name(report) + " has mode " + mode + ", " + name(other_report) + " " + other_mode);
+    }
+    return !modes.empty() && modes.begin()->first == "eval";
+  }
+
   json join() {
+    evaluation_ = is_evaluation();
     std::vector<Range> all;
     StreamHash sum;
     std::map<size_t, Part> parts;
@@ -67,26 +95,106 @@ class Joiner {
       if (part.arithmetic == first_part.arithmetic) continue;
       fail(name(first_report) + " has arithmetic " + first_part.arithmetic + ", " + name(i) + " " + part.arithmetic);
     }
-    std::sort(all.begin(), all.end(), before);
+    std::stable_sort(all.begin(), all.end(), before);
+    json result = {{"arithmetic", first_part.arithmetic}, {"reports", parts.size()}};
+    if (evaluation_) {
+      add_evaluations(all, parts, result);
+      return result;
+    }
     for (size_t i = 1; i < all.size(); ++i) check(all[i - 1], all[i], parts[all[i - 1].report].epoch_steps);
-    return {{"order_hash", sum.order.hex()},
-            {"pixel_hash", sum.pixel.hex()},
-            {"arithmetic", first_part.arithmetic},
-            {"batches", batches},
-            {"first_epoch", all.front().epoch},
-            {"first_step", all.front().first},
-            {"last_epoch", all.back().epoch},
-            {"end_step", all.back().end},
-            {"reports", parts.size()}};
+    result.update({{"mode", "train"},
+                   {"order_hash", sum.order.hex()},
+                   {"pixel_hash", sum.pixel.hex()},
+                   {"batches", batches},
+                   {"first_epoch", all.front().epoch},
+                   {"first_step", all.front().first},
+                   {"last_epoch", all.back().epoch},
+                   {"end_step", all.back().end}});
+    return result;
   }
 
  private:
+  static std::string mode_in(const json& split) {
+    return split.is_object() ? split.value("mode", std::string("train")) : "train";
+  }
+
+  // An evaluation that a run left unfinished may be gone on with by the next one, so a range that begins in mid-epoch is
+  // joined to one that ends there. `all` is in order, so the beginnings come first.
+  std::vector<Range> evaluations_of(const std::vector<Range>& all) const {
+    std::vector<Range> evaluations;
+    for (const Range& range : all) {
+      if (range.first == 0) {
+        evaluations.push_back(range);
+        continue;
+      }
+      const auto begun = std::find_if(evaluations.begin(), evaluations.end(), [&](const Range& one) {
+        return one.epoch == range.epoch && one.end == range.first;
+      });
+      if (begun == evaluations.end()) {
+        fail("an evaluation goes on with " + steps_text(range.epoch, range.first, range.first + 1) + " in " +
+             name(range.report) + ", and none ends before it");
+      }
+      begun->end = range.end;
+      begun->hash += range.hash;
+      begun->batches += range.batches;
+    }
+    return evaluations;
+  }
+
+  void check_same(const Range& a, const Range& b) const {
+    if (a.hash.order == b.hash.order && a.hash.pixel == b.hash.pixel) return;
+    fail("the hashes of " + text_of(a) + " differ " +
+             (a.report == b.report ? "from one evaluation to another in " + name(a.report)
+                                   : "between evaluations in " + name(a.report) + " and " + name(b.report)),
+         kOtherData);
+  }
+
+  // A program evaluates an epoch again and again, so steps that stand twice are what is wanted. They have to be the same
+  // each time, and each of them counts once.
+  void add_evaluations(const std::vector<Range>& all, const std::map<size_t, Part>& parts, json& result) const {
+    const auto& [first_report, first_part] = *parts.begin();
+    for (const auto& [i, part] : parts) {
+      if (part.epoch_steps == first_part.epoch_steps) continue;
+      fail("an epoch has " + std::to_string(first_part.epoch_steps) + " steps in " + name(first_report) + " and " +
+               std::to_string(part.epoch_steps) + " in " + name(i),
+           kOtherData);
+    }
+    // By epoch and by the step where it ends: one evaluation, and how many like it there are.
+    std::map<int64_t, std::map<int64_t, std::pair<Range, int64_t>>> by_end;
+    int64_t count = 0;
+    for (const Range& one : evaluations_of(all)) {
+      auto& [range, times] = by_end[one.epoch].try_emplace(one.end, one, 0).first->second;
+      check_same(range, one);
+      ++times;
+      ++count;
+    }
+    StreamHash sum;
+    int64_t batches = 0;
+    int64_t to_the_end = 0;
+    for (const auto& [epoch, ends] : by_end) {
+      const auto& [range, times] = ends.rbegin()->second;
+      sum += range.hash;
+      batches += range.batches;
+      to_the_end += times;
+    }
+    result.update({{"mode", "eval"},
+                   {"order_hash", sum.order.hex()},
+                   {"pixel_hash", sum.pixel.hex()},
+                   {"batches", batches},
+                   {"first_epoch", by_end.begin()->first},
+                   {"first_step", 0},
+                   {"last_epoch", by_end.rbegin()->first},
+                   {"end_step", by_end.rbegin()->second.rbegin()->first},
+                   {"evaluations", to_the_end},
+                   {"broken_off", count - to_the_end}});
+  }
+
   static bool before(const Range& a, const Range& b) {
     return std::tuple(a.epoch, a.first, a.end, a.report) < std::tuple(b.epoch, b.first, b.end, b.report);
   }
   std::string name(size_t report) const { return "'" + reports_[report].first + "'"; }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::runtime, "split '" + split_ + "': " + what, kRemedy);
+  [[noreturn]] void fail(const std::string& what, const char* remedy = kRemedy) const {
+    throw Error(ErrorKind::runtime, "split '" + split_ + "': " + what, remedy);
   }
 
   // Two neighbours in the order of steps.
@@ -124,6 +232,11 @@ class Joiner {
       } else if (!same(part.ranges, ranges)) {
         fail("in " + name(report) + " replica " + std::to_string(*first_replica) + " was given " + list(part.ranges) +
              ", and replica " + std::to_string(replica) + " " + list(ranges));
+      } else {
+        for (size_t i = 0; i < ranges.size(); ++i) {
+          part.ranges[i].hash += ranges[i].hash;
+          part.ranges[i].batches += ranges[i].batches;
+        }
       }
     }
     return part;
@@ -137,20 +250,22 @@ class Joiner {
     if (mine->contains("ranges_left_out")) fail(name(report) + " has only its latest ranges of steps");
     StreamHash sum;
     for (const json& range : mine->value("ranges", json::array())) {
-      ranges.push_back({range.at("epoch"), range.at("first_step"), range.at("end_step"), report});
-      sum.order += hash_in(report, range, "order_hash");
-      sum.pixel += hash_in(report, range, "pixel_hash");
+      Range& one = ranges.emplace_back(Range{range.at("epoch"), range.at("first_step"), range.at("end_step"), report});
+      one.hash.order = hash_in(report, range, "order_hash");
+      one.hash.pixel = hash_in(report, range, "pixel_hash");
+      one.batches = one.end - one.first;
+      sum += one.hash;
     }
     if (sum.order.hex() != mine->at("order_hash") || sum.pixel.hex() != mine->at("pixel_hash")) {
       fail("in " + name(report) + " the hashes of trainer " + std::to_string(rank.value("trainer", 0)) +
            "'s ranges are not those of all it was given");
     }
-    std::sort(ranges.begin(), ranges.end(), before);
+    std::stable_sort(ranges.begin(), ranges.end(), before);
     part.hash += sum;
     part.batches += mine->value("batches", int64_t{0});
     part.epoch_steps = std::max(part.epoch_steps, mine->value("epoch_steps", int64_t{0}));
     part.arithmetic = mine->value("arithmetic", "exact");
-    return joined(ranges);
+    return evaluation_ ? ranges : joined(ranges);
   }
 
   Sum128 hash_in(size_t report, const json& range, const char* key) const {
@@ -168,6 +283,8 @@ class Joiner {
       const bool goes_on = !fewer.empty() && fewer.back().epoch == range.epoch && fewer.back().end == range.first;
       if (goes_on) {
         fewer.back().end = range.end;
+        fewer.back().hash += range.hash;
+        fewer.back().batches += range.batches;
       } else {
         fewer.push_back(range);
       }
@@ -186,6 +303,7 @@ class Joiner {
 
   const std::vector<NamedReport>& reports_;
   std::string split_;
+  bool evaluation_ = false;
 };
 
 }  // namespace
@@ -200,8 +318,15 @@ json join_reports(const std::vector<NamedReport>& reports, const std::set<std::s
     if (!splits.empty()) continue;
     for (const auto& [split, sums] : report["splits"].items()) names.insert(split);
   }
-  json joined{{"splits", json::object()}};
+  json joined{{"splits", json::object()}, {"left_out", json::array()}};
   try {
+    if (splits.empty()) {
+      std::erase_if(names, [&](const std::string& split) {
+        const bool evaluation = Joiner(reports, split).is_evaluation();
+        if (evaluation) joined["left_out"].push_back(split);
+        return evaluation;
+      });
+    }
     for (const std::string& split : names) joined["splits"][split] = Joiner(reports, split).join();
   } catch (const json::exception& error) {
     throw Error(ErrorKind::runtime, std::string("a report cannot be understood: ") + error.what(), kRemedy);
@@ -215,8 +340,13 @@ std::string joined_text(const json& joined) {
     const auto number = [&split = split](const char* key) { return std::to_string(split[key].get<int64_t>()); };
     text += name + ": epoch " + number("first_epoch") + ", step " + number("first_step") + " to epoch " +
             number("last_epoch") + ", step " + std::to_string(split["end_step"].get<int64_t>() - 1) +
-            ", each once: " + number("batches") + " batches\n  order_hash " + split["order_hash"].get<std::string>() +
-            "\n  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
+            ", each once: " + number("batches") + " batches" + evaluations_text(split) + "\n  order_hash " +
+            split["order_hash"].get<std::string>() + "\n  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
+  }
+  for (const json& name : joined["left_out"]) {
+    const auto split = name.get<std::string>();
+    text += "left out: " + split + " (mode: eval), which may be evaluated again and again; --split " + split +
+            " compares its evaluations\n";
   }
   return text;
 }

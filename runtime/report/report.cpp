@@ -337,7 +337,8 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
                  {"elapsed_s", 0.0},
                  {"bad_samples", json::array()},
                  {"bad_sample_count", 0},
-                 {"arithmetic", arithmetic}};
+                 {"arithmetic", arithmetic},
+                 {"mode", part.value("mode", "train")}};
       }
       if (arithmetic != name_of(Arithmetic::exact)) split["arithmetic"] = arithmetic;
       for (const char* hash : {"order_hash", "pixel_hash"}) {

@@ -3,7 +3,7 @@
 //   nlohmann::json report = merge_reports(rank_reports);      // for --json
 //   std::string text = report_text(report);                   // for people
 //
-// merge_reports: `splits.NAME.{arithmetic, order_hash, pixel_hash, images, batches, images_per_s, wait_fraction,
+// merge_reports: `splits.NAME.{arithmetic, mode, order_hash, pixel_hash, images, batches, images_per_s, wait_fraction,
 //   bad_samples, bad_sample_count}` over all trainers (hashes are sums, so they compose; the list has the first ones, the
 //   count has all), `ranks` as reported, `bottleneck` the sentence.
 //   images counts padding, too, of which `padding` says how many there are; report_text tells them apart.

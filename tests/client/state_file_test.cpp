@@ -13,7 +13,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -26,6 +29,31 @@ namespace {
 
 const std::string kOld = R"({"train":{"epoch":1,"batch":7}})";
 const std::string kNew = R"({"train":{"epoch":2,"batch":0},"val":{"epoch":9,"batch":3}})";
+
+// Part files that nobody removed would be counted, too.
+size_t folder_size(const TemporaryFolder& folder) {
+  const std::filesystem::directory_iterator entries(folder.path());
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+// A state that takes so long to write that writers and readers meet.
+std::string large_state(int writer, int epoch) {
+  return R"({"train":{"epoch":)" + std::to_string(epoch) + R"(,"batch":)" + std::to_string(writer) + R"(},"rest":")" +
+         std::string(300'000, static_cast<char>('a' + writer)) + R"("})";
+}
+
+// A process that saves `saves` states one after the other; it ends with 0 where all of them could be saved.
+pid_t save_many(const std::string& path, int writer, int saves) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  try {
+    for (int epoch = 1; epoch <= saves; ++epoch) save_state(path, large_state(writer, epoch));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "writer %d: %s\n", writer, error.what());
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
 
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -87,6 +115,41 @@ TEST_CASE("a link stays and what it leads to is replaced; what is no file is ref
   const std::string dangling = folder.path("dangling");
   REQUIRE(::symlink(missing.c_str(), dangling.c_str()) == 0);
   CHECK(refusal(dangling).find("cannot save a state to the link '" + dangling + "': cannot create '" + missing) == 0);
+}
+
+TEST_CASE("ranks that save to one path at once need no agreement: a reader finds a whole state at any time") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("data.state");
+  constexpr int kWriters = 2;
+  constexpr int kSaves = 60;
+  save_state(path, kOld);
+  int living = 0;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    REQUIRE(save_many(path, writer, kSaves) > 0);
+    ++living;
+  }
+  int loads = 0;
+  int failed_loads = 0;
+  int failed_writers = 0;
+  while (living > 0) {
+    try {
+      (void)load_state(path);
+    } catch (const Error& error) {
+      if (failed_loads++ == 0) MESSAGE(error.message());
+    }
+    ++loads;
+    int status = 0;
+    if (::waitpid(-1, &status, WNOHANG) <= 0) continue;
+    --living;
+    failed_writers += status == 0 ? 0 : 1;
+  }
+  CHECK(failed_writers == 0);
+  CHECK(failed_loads == 0);
+  CHECK(loads > 10);
+  const std::string last = load_state(path);
+  CHECK((last == large_state(0, kSaves) || last == large_state(1, kSaves)));
+  CHECK(folder_size(folder) == 1);
+  MESSAGE(kWriters << " writers of " << kSaves << " states each, " << loads << " loads");
 }
 
 TEST_CASE("a file with any byte changed, or cut off anywhere, is refused by name") {
@@ -192,6 +255,7 @@ TEST_CASE("a crash, a full disk or an I/O error at any system call leaves the ol
       CAPTURE(error);
       CAPTURE(at);
       save_state(path, kOld);
+      CHECK(folder_size(folder) == 1);  // what a killed save leaves, the next one removes
       const bool reached = save_under_trouble(path, at, error);
       const std::string found = load_state(path);
       CHECK((found == kOld || found == kNew));

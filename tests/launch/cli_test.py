@@ -501,6 +501,7 @@ def test_the_report_and_json():
     split = report["splits"]["train"]
     for key in ("order_hash", "pixel_hash", "images", "images_per_s", "wait_fraction"):
         assert key in split, key
+    assert split["mode"] == "train"
     assert re.fullmatch("[0-9a-f]{32}", split["order_hash"]) and 0 <= split["wait_fraction"] <= 1
     assert {rank["role"] for rank in report["ranks"]} == {"trainer", "loader"} and len(report["ranks"]) == 3
     assert report["bottleneck"] == last or report["bottleneck"].endswith(".")

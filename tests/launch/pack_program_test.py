@@ -233,7 +233,9 @@ def test_tar_shards():
         for name in made[1:]:
             os.rename(os.path.join(again, name), os.path.join(again, name + ".unfinished"))
         os.remove(os.path.join(again, made[-1] + ".unfinished"))
-        open(os.path.join(again, made[-1] + ".unfinished.part"), "wb").close()
+        part = os.path.join(again, made[-1] + ".unfinished.00000000-0123456789ab.part")  # another host's, of two days ago
+        open(part, "wb").close()
+        os.utime(part, times=(time.time() - 172800,) * 2)
         penstock("check", write_job(top, {"tar": os.path.join(again, "*.tar")}), code=4)  # there is nothing to read yet
         report = json.loads(penstock("pack", pack, again, *words, "--json"))
         assert 0 < report["found"] < 24 and report["samples"] == 24 and report["shards"] == len(made) - 1, report

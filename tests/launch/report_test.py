@@ -32,9 +32,9 @@ def joined(*words):
     return run([PENSTOCK, "report", *words], 30)
 
 
-def sums(path):
+def sums(path, name="train"):
     with open(path) as file:
-        split = json.loads(file.read().strip().splitlines()[-1])["splits"]["train"]
+        split = json.loads(file.read().strip().splitlines()[-1])["splits"][name]
     return split["order_hash"], split["pixel_hash"], split["batches"]
 
 
@@ -52,6 +52,25 @@ def test_runs_add_up_to_one():
         assert (split["first_epoch"], split["first_step"], split["last_epoch"], split["end_step"]) == (0, 0, 2, 3), split
     text = joined("--split", "train", first, rest).stdout
     assert "train: epoch 0, step 0 to epoch 2, step 2, each once: 18 batches" in text and sums(whole)[1] in text, text
+
+
+def test_a_split_that_is_evaluated_after_each_epoch():
+    for files in ([first, rest], [whole]):
+        result = joined("--json", *files)
+        assert result.returncode == 0, result.stderr
+        report = json.loads(result.stdout)
+        assert list(report["splits"]) == ["train"] and report["left_out"] == ["val"], report
+        result = joined("--json", "--split", "val", *files)
+        assert result.returncode == 0, result.stderr
+        report = json.loads(result.stdout)
+        split = report["splits"]["val"]
+        # The first run has evaluated once.
+        assert (split["order_hash"], split["pixel_hash"], split["batches"]) == sums(first, "val"), (files, split)
+        assert (split["evaluations"], split["broken_off"], report["left_out"]) == (3, 0, []), report
+    text = joined(first, rest).stdout
+    assert "left out: val (mode: eval)" in text and "--split val" in text and "val: " not in text, text
+    text = joined("--split", "val", "--split", "train", first, rest).stdout
+    assert "3 evaluations, and those of one epoch are equal" in text and "each once: 18 batches" in text and "left out" not in text, text
 
 
 def test_gaps_and_overlaps_are_named():

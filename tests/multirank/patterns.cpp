@@ -163,17 +163,20 @@ std::string resume(Arguments& a) {
 }
 
 // The part of a run that TEST_PART says, "EPOCH STEP LAST_EPOCH END_STEP": as a run that was resumed, and stopped again.
+// Each epoch that comes to its end is followed by a validation.
 std::string part(Arguments& a) {
   const char* text = std::getenv("TEST_PART");
   long long epoch = 0, step = 0, last_epoch = 0, end_step = 0;
   require(text != nullptr && std::sscanf(text, "%lld %lld %lld %lld", &epoch, &step, &last_epoch, &end_step) == 4,
           "TEST_PART has four numbers");
   DataLoader train(a.job, "train", a.options);
+  DataLoader val(a.job, "val", a.options);
   for (; epoch <= last_epoch; ++epoch, step = 0) {
     for (auto it = train.begin_at(epoch, step); it != train.end(); ++it) {
       a.saw["train"] += it->size();
       if (epoch == last_epoch && it->step() + 1 == end_step) break;
     }
+    if (epoch < last_epoch || end_step == train.size()) a.saw["val"] += count_iteration(val);
   }
   return train.stats_json();
 }

@@ -82,6 +82,20 @@ TEST_CASE("a million unusable samples are a list of a thousand and a count, in a
   CHECK(report_text(report).find("and 1999980 more (--json lists the first 1000)") != std::string::npos);
 }
 
+TEST_CASE("the report says whether a split is one to train with, where several trainers are added, too") {
+  DeliveryLedger ledger;
+  Delivery evaluated = of_epoch(0);
+  evaluated.mode = Mode::eval;
+  ledger.delivered("train", of_epoch(0), {}, {});
+  ledger.delivered("val", evaluated, {}, {});
+  const nlohmann::json rank = {{"role", "trainer"}, {"splits", ledger.to_json({})}};
+  CHECK(rank["splits"]["train"]["mode"] == "train");
+  CHECK(rank["splits"]["val"]["mode"] == "eval");
+  const nlohmann::json report = merge_reports({rank.dump(), rank.dump()});
+  CHECK(report["splits"]["train"]["mode"] == "train");
+  CHECK(report["splits"]["val"]["mode"] == "eval");
+}
+
 TEST_CASE("of very many ranges the latest are listed, and the others counted") {
   DeliveryLedger ledger;
   constexpr int64_t ranges = DeliveryLedger::kMostRanges + 5;

@@ -19,8 +19,11 @@ def save_state(path: Union[str, os.PathLike], state: Mapping[str, Any]) -> None:
 
     After a crash, a kill or a full disk at any moment the file is the one that was there before or the new one, whole: it
     is written beside it, brought to the disk (fsync) and renamed. It has a checksum. Any rank may save, because a state is
-    the same on all of them; one is enough. Where `path` is a symbolic link, what it leads to is replaced. RunError where
-    it cannot be written, UsageError for what is no state, and for a folder, a device, a pipe or a socket as `path`.
+    the same on all of them; one is enough. Where several save to one path at once, the file is always one of theirs, whole,
+    and the last one stays. What a killed save leaves beside it, a file whose name ends in `.part`, is removed by the next
+    save to that path; if it comes from another host, that happens when it is a day old. Where `path` is a symbolic link,
+    what it leads to is replaced. RunError where it cannot be written, UsageError for what is no state, and for a folder, a
+    device, a pipe or a socket as `path`.
     """
     _penstock.save_state(os.fspath(path), _job.state_text(state, "save_state"))
 
