@@ -134,7 +134,7 @@ class RankOfJob {
     options.on_notice = print_notice;
     options.cpus = cpus_;
     options.gpus.loader_number = me().local_number;
-    options.silence_ns = 2 * silence_limit_ns(job_);
+    options.silence_ns = coordinator_silence_ns(job_.balancer);
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
     bool orphaned = false;
     if (parent_) {

@@ -51,7 +51,8 @@ class Coordinator::Impl {
         }),
         splits_(
             {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts,
-             balancer_options(options).lost_after_ns},
+             balancer_options(options).lost_after_ns,
+             static_cast<Nanoseconds>(options.balancer.all_lost_wait_s() * 1e9)},
             clock, [this](PeerId peer, const ControlMessage& message) { answer(peer, message); },
             [this](const std::string& text) {
               if (notice_) notice_(text);
@@ -185,6 +186,7 @@ class Coordinator::Impl {
     left_out_ = stood_still && !left_out_;
     if (left_out_) return;
     splits_.tick();
+    splits_.end_waits_for_lost();
     apply(Tick{});
     // While serving, no lease stream may be open for days, so nothing would show that no loader is left until the next
     // program waited in vain.

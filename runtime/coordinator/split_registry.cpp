@@ -1,6 +1,7 @@
 #include "runtime/coordinator/split_registry.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@ std::string first_of(const std::set<std::string>& all) {
     if (listed == most) return text + " and " + std::to_string(all.size() - most) + " more";
     text += (listed++ == 0 ? "" : ", ") + one;
   }
+  return text;
+}
+
+std::string seconds_of(Nanoseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", as_seconds(time));
   return text;
 }
 
@@ -72,6 +79,7 @@ void SplitRegistry::loader_joined(PeerId loader) {
 void SplitRegistry::loader_lost(PeerId loader) {
   living_.erase(loader);
   lost_.insert(loader);
+  last_loss_ns_ = clock_.now();
   std::vector<Fingerprint> all;
   for (const auto& [fingerprint, split] : splits_) all.push_back(fingerprint);
   for (const Fingerprint fingerprint : all) {
@@ -340,6 +348,24 @@ void SplitRegistry::tick() {
   }
 }
 
+// The end of this wait comes with no message, so it is looked for.
+void SplitRegistry::end_waits_for_lost() {
+  if (lost_.empty() || options_.all_lost_ns == 0 || may_return()) return;
+  std::vector<Fingerprint> all;
+  for (const auto& [fingerprint, split] : splits_) {
+    if (!split.waiting.empty() && split.waiting_for.empty()) all.push_back(fingerprint);
+  }
+  for (const Fingerprint fingerprint : all) {
+    const auto it = splits_.find(fingerprint);
+    if (it != splits_.end()) settle(it->second);
+  }
+}
+
+// Where the job waits for loaders that were lost, one of them may still come back and read what nobody else can.
+bool SplitRegistry::may_return() const {
+  return !lost_.empty() && clock_.now() - last_loss_ns_ < options_.all_lost_ns;
+}
+
 // Is there a loader whose answer can still be waited for? Late ones are not, where another one has answered.
 bool SplitRegistry::must_wait(const Split& split) const {
   if (split.waiting_for.empty()) return false;
@@ -387,8 +413,8 @@ void SplitRegistry::settle(Split& split) {
   if (must_wait(split)) return;
   if (split.like != 0) return decide(split);
   if (split.waiting.empty()) return;
-  const bool none_left = living_.empty() && !lost_.empty() && lost_.size() >= options_.loaders;
-  if (!split.known && !split.failed && !none_left) return;  // no loader yet
+  const bool none_left = living_.empty() && !lost_.empty() && lost_.size() >= options_.loaders && !may_return();
+  if (!split.known && !split.failed && !none_left) return;  // one is still to join, or may come back
   if (split.known && !split.failed && split.opened.local() && !is_placed(split)) return;
   judge(split);
   answer(split);
@@ -419,11 +445,12 @@ void SplitRegistry::decide(Split& split) {
   settle(before);
 }
 
-// Whether it can be said where its samples are. Those that no loader has may be at one that is still to join, or to
-// answer.
+// Whether it can be said where its samples are. Those that no loader has may be at one that is still to join, to
+// answer or to come back.
 bool SplitRegistry::is_placed(Split& split) {
   if (split.opened.disks.placement(split.opened.prepared.dataset_size, background_) == nullptr) return false;
-  const bool all_said = living_.size() + lost_.size() >= options_.loaders && split.waiting_for.empty();
+  const size_t gone = may_return() ? 0 : lost_.size();
+  const bool all_said = living_.size() + gone >= options_.loaders && split.waiting_for.empty();
   return all_said || missing(split.opened).count() == 0;
 }
 
@@ -467,7 +494,9 @@ void SplitRegistry::judge(Split& split) {
   OpenedSplit& opened = split.opened;
   try {
     if (!split.known || (opened.local() && living_.empty())) {
-      throw Error(ErrorKind::peer_lost, "no loader is left that could read split '" + opened.resolved.name + "'",
+      throw Error(ErrorKind::peer_lost,
+                  "no loader is left that could read split '" + opened.resolved.name + "'" +
+                      (options_.all_lost_ns > 0 ? ", and none joined within " + seconds_of(options_.all_lost_ns) : ""),
                   "see the messages of the loaders");
     }
     const int64_t size = opened.prepared.dataset_size;

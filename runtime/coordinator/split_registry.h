@@ -5,7 +5,7 @@
 //   if (asked.reads) asked = read_numbers(asked);          // Error: its sampler's file is; may take long, on any thread
 //   splits.open({receiver, m.split}, program_number, m, std::move(asked));
 //   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
-//   splits.tick();                                         // several times a second
+//   splits.tick();  splits.end_waits_for_lost();           // several times a second
 //   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened
 //
 // A description (canonical JSON) may stand for several lists of files, one for each look that loaders had at them:
@@ -23,6 +23,8 @@
 //   of the samples (dataset.local), it is waited for all the same.
 // A loader that cannot open a split which others have open, because it came later or back, is left out, and asked again
 //   after a while: it must not cost them the split.
+// Where no loader is left that can read a split, its openings wait as the balancer's lease streams do: for all_lost_ns
+//   after the last loss. A loader that comes back meanwhile is asked like any that joins.
 // Invariants: at most one list of a description is looked at again at a time; the n-th opening by each replica's
 //   program gets one list, whatever happens to the files meanwhile.
 // Thread-safety: none; the coordinator's. Ownership: references and pointers that it gives hold until the next call.
@@ -56,6 +58,7 @@ struct SplitRegistryOptions {
   bool embedded = false;           // see BalancerOptions
   std::vector<std::string> hosts;  // of every peer; empty: they are all on one
   Nanoseconds go_on_after_ns = 10 * kSecond;
+  Nanoseconds all_lost_ns = 0;  // since the last loss; for so long one that was lost may come back
 };
 
 // What an OpenSplit asks for.
@@ -109,6 +112,8 @@ class SplitRegistry {
   void loader_lost(PeerId loader);
   // Names the loaders that are waited for, and goes on without those that have been for too long.
   void tick();
+  // Refuses what no loader has come back for in time.
+  void end_waits_for_lost();
   OpenedSplit* find(Fingerprint fingerprint);
   // Was the loader asked to prepare the split, a short time ago?
   bool will_answer(PeerId loader, Fingerprint fingerprint) const;
@@ -174,6 +179,7 @@ class SplitRegistry {
   void settle(Split& split);
   bool is_late(const Split& split, const Wait& wait) const;
   bool must_wait(const Split& split) const;
+  bool may_return() const;
   void name_the_late(Split& split);
   std::string names(const std::set<PeerId>& loaders) const;
   bool is_placed(Split& split);
@@ -190,6 +196,7 @@ class SplitRegistry {
   BackgroundWork& background_;
   std::set<PeerId> living_;  // loaders
   std::set<PeerId> lost_;
+  Nanoseconds last_loss_ns_ = 0;
   std::map<Fingerprint, Split> splits_;
   int64_t last_number_ = 0;  // of splits
   std::map<LookKey, Look> looks_;

@@ -224,10 +224,13 @@ struct BalancerSpec {
   double lost_after_s = 10;  // a loader silent for this long is given up
   LoaderLossPolicy on_loader_loss = LoaderLossPolicy::go_on;
   AllLostPolicy on_all_lost = AllLostPolicy::fail;
-  double wait_s = 300;          // how long on_all_lost: wait waits
+  double wait_s = 300;          // how long on_all_lost: wait waits, from the last loss on
   int64_t remake_every = 4096;  // one chunk in so many is made by two loaders and compared; 0: none
   double retry_s = 30;          // how long a chunk that cannot be made is tried again before its job ends
   std::string log;              // record events and actions to this file; empty: do not
+
+  // How long a loader that was lost may still come back when no other is left.
+  double all_lost_wait_s() const noexcept { return on_all_lost == AllLostPolicy::wait ? wait_s : 0; }
 };
 
 struct MpiSpec {

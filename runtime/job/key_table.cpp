@@ -107,7 +107,8 @@ std::vector<Section<Job>> make_job_sections() {
 
   keys.section("trainer", "The trainer ranks and their training program.");
   keys.machinery(PENSTOCK_MEMBER(trainer.hold), integer(0, 64), "Batches the program may hold besides the one in use.");
-  keys.machinery(PENSTOCK_MEMBER(trainer.timeout_s), number(0.001, 1e9), "Longest wait for a batch, in seconds.");
+  keys.machinery(PENSTOCK_MEMBER(trainer.timeout_s), number(0.001, 1e9),
+      "Longest wait for a batch, in seconds; with balancer.on_all_lost: wait it is longer by lost_after_s and wait_s.");
   keys.machinery(PENSTOCK_MEMBER(trainer.grace_s), number(0, 1e6), "Time the program gets after SIGTERM, in seconds.");
 
   keys.section("balancer", "Who makes which chunk.");
@@ -124,7 +125,8 @@ std::vector<Section<Job>> make_job_sections() {
       "job ends with exit code 5.");
   keys.machinery(PENSTOCK_MEMBER(balancer.on_all_lost), one_of({"fail", "wait"}),
       "When no loader is left. fail: the job ends at once; wait: for wait_s, for one that was silent and comes again.");
-  keys.machinery(PENSTOCK_MEMBER(balancer.wait_s), number(0, 1e6), "Of on_all_lost: wait, in seconds.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.wait_s), number(0, 1e6),
+      "How long on_all_lost: wait waits, in seconds, from the loss of the last loader on.");
   keys.machinery(PENSTOCK_MEMBER(balancer.retry_s), number(0, 1e6),
       "What cannot be made for a reason of the environment (a failing disk, no memory) is tried again for so long, with "
       "pauses and by all loaders, before the job ends, in seconds; 0: three times at most, at once.");

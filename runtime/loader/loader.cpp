@@ -502,6 +502,11 @@ LoaderOptions loader_options(const Job& job) {
   return options;
 }
 
+Nanoseconds coordinator_silence_ns(const BalancerSpec& balancer) {
+  const double after_loss_s = std::max(balancer.lost_after_s, balancer.all_lost_wait_s());
+  return static_cast<Nanoseconds>((balancer.lost_after_s + after_loss_s) * 1e9);
+}
+
 Loader::Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
     : impl_(std::make_unique<Impl>(options, std::move(endpoint))) {}
 Loader::~Loader() = default;

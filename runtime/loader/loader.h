@@ -93,6 +93,9 @@ struct LoaderOptions {
 
 // What the job file says, with what it leaves open chosen.
 LoaderOptions loader_options(const Job& job);
+// LoaderOptions::silence_ns of a loader that is a process of its own. Twice lost_after_s, so that ranks that know more
+// say first who is gone; and no sooner than the job gives up waiting for it, where the job waits for lost loaders.
+Nanoseconds coordinator_silence_ns(const BalancerSpec& balancer);
 
 class Loader {
  public:

@@ -205,7 +205,7 @@ class JoinedRank::Impl {
   void make_loader(std::unique_ptr<Endpoint> endpoint) {
     LoaderOptions options = loader_options(job_);
     options.gpus.loader_number = me().local_number;
-    options.silence_ns = 2 * silence_limit_ns(job_);
+    options.silence_ns = coordinator_silence_ns(job_.balancer);
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
   }
 

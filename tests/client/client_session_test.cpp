@@ -83,6 +83,16 @@ TEST_CASE("wait limit: the loaders' time does not run while the program holds al
   }
 }
 
+TEST_CASE("wait limit: a program waits for batches longer than its job waits for lost loaders") {
+  Job job;
+  job.trainer.timeout_s = 20;
+  job.balancer.lost_after_s = 10;
+  job.balancer.wait_s = 300;
+  CHECK(longest_wait_ns(job) == 20 * kSecond);
+  job.balancer.on_all_lost = AllLostPolicy::wait;
+  CHECK(longest_wait_ns(job) == 330 * kSecond);
+}
+
 TEST_CASE("batches given back: of the pool for room, of the iteration for the time that a program has") {
   ReturnedBatches returned;
   returned.begin(1, 7);

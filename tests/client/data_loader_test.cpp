@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -22,6 +23,7 @@
 #include "runtime/base/json_text.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/pixels/finish.h"
+#include "runtime/protocol/client_protocol.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny_dataset.h"
 #include "transport/unix_socket.h"
@@ -342,6 +344,35 @@ TEST_CASE("a receiver that never answers is given up after trainer.timeout_s; on
   CHECK(error_of([&] { DataLoader(data.job(), "train"); }).kind() == ErrorKind::peer_lost);
   CHECK(clock.now() - begun < 10 * kSecond);
   closing.join();
+}
+
+TEST_CASE("a receiver whose job waits for lost loaders has that much longer to answer") {
+  const TinyDataset data(10);
+  const std::string name = "penstock-test-waits/" + std::to_string(::getpid());
+  const UniqueFd listening = listen_abstract(name);
+  const Environment here("PENSTOCK_RECEIVER", "@" + name);
+  std::promise<void> over;
+  std::thread receiver([&, ended = over.get_future()] {
+    pollfd connection{listening.get(), POLLIN, 0};
+    (void)::poll(&connection, 1, 5'000);
+    PacketSocket client(UniqueFd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    Packet hello;
+    (void)client.receive_until(hello, 5 * kSecond);
+    client.send(encode_client(ClientWelcome{}));
+    ended.wait();  // it says nothing of the split, as where no loader is left
+  });
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  const Error error = error_of([&] {
+    DataLoader(data.job(), "train",
+               {.overrides = {"trainer.timeout_s=1", "balancer.on_all_lost=wait", "balancer.wait_s=0.5",
+                              "balancer.lost_after_s=0.2", "balancer.heartbeat_s=0.1"}});
+  });
+  over.set_value();
+  receiver.join();
+  CHECK(error.kind() == ErrorKind::peer_lost);
+  CHECK(error.message().find("s for the opening of split 'train'") != std::string::npos);
+  CHECK(clock.now() - begun >= 1700 * kMillisecond);
 }
 
 TEST_CASE("dtype and memory format by choice: the same numbers") {

@@ -931,6 +931,119 @@ TEST_CASE("where a loader was lost before the split was open, that is why nobody
   }
 }
 
+// A job that waits for a minute when all its loaders are lost.
+struct WaitingWorld : World {
+  WaitingWorld() : World(waiting_options()) {}
+  static CoordinatorOptions waiting_options() {
+    CoordinatorOptions options = World::options();
+    options.balancer.on_all_lost = AllLostPolicy::wait;
+    options.balancer.wait_s = 60;
+    return options;
+  }
+  int32_t give_up(PeerId loader) {
+    coordinator.peer_lost(loader, "silent for 10.0 s", false);
+    const auto given_up = take<GivenUp>(loader);
+    REQUIRE(given_up.size() == 1);
+    return given_up[0].incarnation;
+  }
+  void come_back(PeerId loader, int32_t incarnation) { coordinator.handle(loader, LoaderHello{8, 2, 1, incarnation}); }
+  void wait(Nanoseconds time) {
+    for (const Nanoseconds end = clock.now() + time; clock.now() < end;) {
+      clock.advance(100 * kMillisecond);
+      for (const PeerId loader : coordinator.living_loaders()) coordinator.handle(loader, Alive{});
+      coordinator.tick();
+    }
+  }
+  bool undecided() {
+    return take<SplitRefused>(0).empty() && take<SplitOpened>(0).empty() && coordinator.all_lost().empty();
+  }
+  void check_refused(const std::string& error) {
+    const auto refused = take<SplitRefused>(0);
+    REQUIRE(refused.size() == 1);
+    CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+    CHECK(refused[0].error == error);
+    CHECK(coordinator.all_lost() == error);  // which the job ends by
+  }
+};
+
+TEST_CASE("a split that is opened while all loaders are lost waits for one to come back, where the job does") {
+  WaitingWorld world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  SUBCASE("it is opened after the loss") {
+    (void)world.give_up(2);
+    const int32_t incarnation = world.give_up(3);
+    world.wait(20 * kSecond);
+    world.coordinator.handle(0, OpenSplit{json, 0, 2});
+    world.wait(39 * kSecond);
+    CHECK(world.undecided());
+    SUBCASE("one comes back") {
+      world.come_back(3, incarnation);
+      REQUIRE(world.take<PrepareSplit>(3).size() == 1);
+      CHECK(world.undecided());
+      world.prepared(3, json);
+      CHECK(world.take<SplitOpened>(0).size() == 1);
+      world.wait(60 * kSecond);
+      CHECK(world.undecided());
+    }
+    SUBCASE("nobody comes") {
+      world.wait(2 * kSecond);
+      world.check_refused("no loader is left that could read split 'train', and none joined within 60.0 s");
+    }
+  }
+  SUBCASE("it was being opened") {
+    world.coordinator.handle(0, OpenSplit{json, 0, 2});
+    (void)world.give_up(2);
+    world.wait(20 * kSecond);  // which count from the last loss on
+    const int32_t incarnation = world.give_up(3);
+    (void)world.take<PrepareSplit>(3);
+    world.wait(59 * kSecond);
+    CHECK(world.undecided());
+    SUBCASE("one comes back") {
+      world.come_back(3, incarnation);
+      REQUIRE(world.take<PrepareSplit>(3).size() == 1);
+      world.prepared(3, json);
+      CHECK(world.take<SplitOpened>(0).size() == 1);
+    }
+    SUBCASE("nobody comes") {
+      world.wait(2 * kSecond);
+      world.check_refused("no loader is left that could read split 'train', and none joined within 60.0 s");
+    }
+  }
+}
+
+TEST_CASE("a split waits for the lost loader that alone can read some of its samples, where the job does") {
+  WaitingWorld world;
+  const std::string json = local_json();
+  world.join(2);
+  world.join(3);
+  open_at_both(world, json);
+  holds(world, 2, json, {0, 5});
+  const int32_t incarnation = world.give_up(3);
+  world.wait(59 * kSecond);
+  CHECK(world.undecided());
+  SUBCASE("it comes back") {
+    world.come_back(3, incarnation);
+    CHECK(world.undecided());
+    holds(world, 3, json, {5, 10});
+    CHECK(world.take<SplitOpened>(0).size() == 1);
+  }
+  SUBCASE("it does not") {
+    world.wait(2 * kSecond);
+    world.check_refused(
+        "no loader can read 5 of the 10 samples of split 'train', the first being number 5; rank 2 (loader) lacks "
+        "'/data/7.tar'; rank 3 (loader) was lost");
+  }
+  SUBCASE("the other is lost as well") {
+    (void)world.give_up(2);
+    world.wait(59 * kSecond);
+    CHECK(world.undecided());
+    world.wait(2 * kSecond);
+    world.check_refused("no loader is left that could read split 'train', and none joined within 60.0 s");
+  }
+}
+
 TEST_CASE("what a lost loader had may come with one that is still to join") {
   CoordinatorOptions options = World::options();
   options.loaders.push_back(4);

@@ -838,6 +838,17 @@ TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends
   CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("nothing was heard of it for 0.3 s"), Error);
 }
 
+TEST_CASE("a loader that is cut off stays for as long as its job may wait for it") {
+  BalancerSpec balancer;
+  balancer.lost_after_s = 10;
+  balancer.wait_s = 300;
+  CHECK(coordinator_silence_ns(balancer) == 20 * kSecond);
+  balancer.on_all_lost = AllLostPolicy::wait;
+  CHECK(coordinator_silence_ns(balancer) == 310 * kSecond);
+  balancer.wait_s = 4;
+  CHECK(coordinator_silence_ns(balancer) == 20 * kSecond);
+}
+
 TEST_CASE("where messages lie on their way for a while, more leases are asked for, and where they do not, none") {
   const TinyDataset data(20);
   for (const Nanoseconds delay : {Nanoseconds{0}, kSecond}) {

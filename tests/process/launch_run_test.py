@@ -166,8 +166,8 @@ def test_last_words_count_that_come_after_mpirun_has_ended():
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    start_new_session=True)
         mpirun, address, token = process.stdout.readline().split()
-        host, port = address.split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as rank_0:
+        host, number = address.split(":")
+        with socket.create_connection((host, int(number)), timeout=20) as rank_0:
             for message in ({"token": token, "rank": 0, "host": "elsewhere"}, {"running": True, "loads": False}):
                 rank_0.sendall(json.dumps(message).encode() + b"\n")
             process.stdin.write("end\n")

@@ -265,7 +265,7 @@ void Progress::complete_sends() {
 bool Progress::complete_receives() {
   bool moved = false;
   for (auto it = arriving_.begin(); it != arriving_.end();) {
-    // Of a chunk of a peer that was lost just now, some receives may never have been posted.
+    // Where a peer was lost just now, some receives of its chunk may never have been posted.
     if (dead_.count(it->peer) != 0 || !complete(it->peer, it->requests)) {
       ++it;
       continue;

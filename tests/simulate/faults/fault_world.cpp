@@ -83,6 +83,7 @@ struct Script {
   Nanoseconds step_ns = 0;
   Nanoseconds chunk_ns = 0;
   Nanoseconds lost_after = 0;
+  Nanoseconds wait = 0;  // of the job, for lost loaders; 0: it does not wait
   bool in_place = true;
   int slow_percent = 2;
   int64_t receiver_stops = 0;
@@ -114,6 +115,27 @@ void make_lateness_common(Script& s, SeededRandom& random, bool faults) {
   const Nanoseconds at = random.between(200, 400) * kMillisecond;
   for (PeerId loader = s.receivers; faults && loader < s.ranks(); ++loader) {
     s.faults.push_back({Fault::Kind::slow, loader, at, random.between(50, 500) * kMillisecond, {}});
+  }
+}
+
+// All fall silent within a quarter of lost_after and for twice as long at least, so that all are given up before the
+// first comes back. The job's wait begins with the last loss, so whoever is silent no longer than that is in time.
+void lose_all_for_a_while(Script& s, SeededRandom& random, Nanoseconds lasts) {
+  s.spare_joins_at = 0;
+  s.wait = random.between(4, 12) * s.lost_after;
+  s.healthy = s.receivers + static_cast<PeerId>(random.below(s.loaders));
+  const bool before_opening = random.chance(50);
+  const Nanoseconds first = random.below(before_opening ? 100 * kMicrosecond : lasts / 4);
+  for (PeerId loader = s.receivers; loader < s.ranks(); ++loader) {
+    Fault fault{Fault::Kind::kill, loader, first, 0, {}};
+    if (!before_opening) fault.at += random.below(s.lost_after / 4);
+    if (loader == s.healthy || random.chance(40)) {
+      fault.kind = random.chance(50) ? Fault::Kind::cut_both : Fault::Kind::stop;
+      fault.lasts = random.between(2 * s.lost_after, s.wait);
+    } else if (random.chance(50)) {
+      fault.seen_after = random.below(50) * kMillisecond;
+    }
+    s.faults.push_back(fault);
   }
 }
 
@@ -163,6 +185,10 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
       const auto kind = random.chance(50) ? Fault::Kind::cut_both : Fault::Kind::damage;
       s.faults.push_back({kind, loader, 3 * s.lost_after * i + random.below(s.lost_after / 2), cut, {}});
     }
+    return s;
+  }
+  if (options.waits) {
+    lose_all_for_a_while(s, random, lasts);
     return s;
   }
   if (options.damaged_chunks) {
@@ -323,10 +349,7 @@ class FaultWorld::Impl {
       coordination.nodes.push_back(0);
     }
     coordination.chunk_samples = script_.chunk_samples;
-    coordination.balancer.lost_after_s = as_seconds(script_.lost_after);
-    coordination.balancer.lease_timeout_s = as_seconds(lease_timeout());
-    coordination.balancer.retry_s = 3600;
-    coordination.balancer.remake_every = script_.remake_every;
+    coordination.balancer = balancer();
     Rank rank;
     rank.id = r;
     rank.receiver = std::make_unique<Receiver>(options, network_.endpoint(r));
@@ -345,6 +368,18 @@ class FaultWorld::Impl {
     network_.on_arrival(r, [this, r] { turn(ranks_[static_cast<size_t>(r)]); });
   }
 
+  BalancerSpec balancer() const {
+    BalancerSpec spec;
+    spec.lost_after_s = as_seconds(script_.lost_after);
+    spec.lease_timeout_s = as_seconds(lease_timeout());
+    spec.retry_s = 3600;
+    spec.remake_every = script_.remake_every;
+    if (script_.wait > 0) {
+      spec.on_all_lost = AllLostPolicy::wait;
+      spec.wait_s = as_seconds(script_.wait);
+    }
+    return spec;
+  }
   Nanoseconds lease_timeout() const { return 3 * script_.lost_after; }
 
   void add_loader(PeerId id) {
@@ -355,7 +390,7 @@ class FaultWorld::Impl {
     options.memory_bytes = int64_t{64} << 20;
     options.payload_crc = true;
     options.heartbeat_ns = script_.lost_after / 10;
-    options.silence_ns = 2 * script_.lost_after;
+    options.silence_ns = coordinator_silence_ns(balancer());
     options.read_ahead.reads = 0;
     options.index_memory_bytes = 0;
     options.seams.clock = &loop_.clock();
@@ -513,9 +548,11 @@ class FaultWorld::Impl {
       ended_by_name_ = ended_by_name_ || !goodbye.good;
       result_.batches += rank.client->batches();
       result_.longest_wait_ns = std::max(result_.longest_wait_ns, rank.client->longest_wait_ns());
+      result_.waiting_openings += rank.client->opening_took_ns() >= 2 * script_.lost_after ? 1 : 0;
       add_report(parse_json(rank.receiver->report_json()), sums);
     }
     result_.hashes = sums.order.hex() + sums.pixel.hex();
+    result_.none_was_left = result_.losses >= script_.loaders;
     check_times();
   }
 
@@ -542,7 +579,7 @@ class FaultWorld::Impl {
 
   // One loader is healthy all the time: what the others hold is made by it when they are late, silent or dead. The
   // longest way: a loader that is silent for lost_after, or makes a chunk and cannot send it, then the healthy one's
-  // queue, eight times as slow at most.
+  // queue, eight times as slow at most. Where the job waits for that one to come back, this wait is added.
   void check_times() {
     if (result_.hedged * hedge_every() > result_.granted) {
       fail(std::to_string(result_.hedged) + " hedges of " + std::to_string(result_.granted) + " grants");
@@ -550,7 +587,8 @@ class FaultWorld::Impl {
     if (options_.wrong) return;
     if (options_.all_lost) return check_end();
     const Nanoseconds work = script_.chunk_ns * 2 * (script_.chunk_buffers + 2) * 8;
-    const Nanoseconds limit = lease_timeout() + script_.lost_after + work + 12 * kSecond;
+    const Nanoseconds without_any = script_.wait > 0 ? script_.wait + script_.lost_after : 0;
+    const Nanoseconds limit = lease_timeout() + script_.lost_after + without_any + work + 12 * kSecond;
     if (result_.longest_wait_ns > limit) {
       fail("a program waited " + std::to_string(result_.longest_wait_ns / kMillisecond) +
            " ms for a batch, more than " + std::to_string(limit / kMillisecond));

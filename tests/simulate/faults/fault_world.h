@@ -33,9 +33,11 @@ struct WorldResult {
   int64_t granted = 0;
   int64_t regranted = 0;
   int64_t hedged = 0;
-  int64_t left = 0;         // loaders, in good order
-  int64_t compared = 0;     // chunks that were made twice, and equal
-  int64_t differences = 0;  // that ended the job, as each receiver heard of it
+  int64_t left = 0;              // loaders, in good order
+  int64_t compared = 0;          // chunks that were made twice, and equal
+  int64_t differences = 0;       // that ended the job, as each receiver heard of it
+  bool none_was_left = false;    // all loaders were lost
+  int64_t waiting_openings = 0;  // of programs whose split was not open before a lost loader was back
   Nanoseconds longest_wait_ns = 0;
   Nanoseconds end_took_ns = 0;  // from the last loader's end, where that ended the job
   Nanoseconds took_ns = 0;
@@ -51,6 +53,9 @@ class FaultWorld {
     // Loaders that are given up, because they are cut off or a message of theirs is damaged, and come back, are the only
     // ones; chunk buffers are few, and what ranks say to each other crosses.
     bool returns = false;
+    // The job waits for lost loaders. All of them are lost about at once, in many worlds before a split is open, and at
+    // least one comes back in time; there are no other faults.
+    bool waits = false;
     // Loaders can read some of the samples only, as where each node's disks have some (dataset.local); but for the one
     // that stays healthy.
     bool local = false;

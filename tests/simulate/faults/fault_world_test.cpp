@@ -144,6 +144,29 @@ TEST_CASE("loaders that were given up come back, whatever is still on its way") 
   CHECK(returns > 300);
 }
 
+TEST_CASE("where all loaders are lost and the job waits, it goes on with those that come back") {
+  int64_t returns = 0, none_left = 0, openings = 0;
+  for (int64_t seed = 1; seed <= 50; ++seed) {
+    CAPTURE(seed);
+    const auto number = static_cast<uint64_t>(seed);
+    const FaultWorld::Options options{.waits = true, .local = seed > 30, .logged = run_twice(seed)};
+    const WorldResult& quiet = undisturbed(number);
+    const WorldResult world = FaultWorld(number, options).run();
+    REQUIRE(world.failure == "");
+    CHECK(world.hashes == quiet.hashes);
+    CHECK(world.batches == quiet.batches);
+    if (run_twice(seed)) CHECK(FaultWorld(number, options).run().log == world.log);
+    returns += world.returns;
+    none_left += world.none_was_left ? 1 : 0;
+    openings += world.waiting_openings;
+  }
+  MESSAGE(none_left << " worlds without any loader, " << returns << " returns, " << openings
+                    << " openings that waited for one");
+  CHECK(none_left > 20);
+  CHECK(returns > 20);
+  CHECK(openings > 5);
+}
+
 TEST_CASE("a chunk that arrives damaged is asked for again at once") {
   int64_t batches = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {

@@ -39,6 +39,7 @@ void SimClient::fail(const std::string& why) {
 void SimClient::handle(const ClientMessage& message, UniqueFd fd) {
   if (const auto* opened = std::get_if<ClientOpened>(&message)) {
     opened_ = *opened;
+    opening_took_ = loop_.now();  // it asks when the world begins
     begin_epoch();
   } else if (const auto* refused = std::get_if<ClientRefused>(&message)) {
     refusal_ = refused->error;

@@ -45,6 +45,7 @@ class SimClient {
   const std::string& refusal() const noexcept { return refusal_; }
   int64_t batches() const noexcept { return batches_; }
   Nanoseconds longest_wait_ns() const noexcept { return longest_wait_; }
+  Nanoseconds opening_took_ns() const noexcept { return opening_took_; }
 
  private:
   enum class State : uint8_t { opening, beginning, waiting, stepping, finished };
@@ -71,6 +72,7 @@ class SimClient {
   int64_t batches_ = 0;
   Nanoseconds asked_at_ = 0;
   Nanoseconds longest_wait_ = 0;
+  Nanoseconds opening_took_ = 0;
   std::vector<ClientBatch> held_;
   std::map<int32_t, SharedMemory> pools_;
   std::map<int32_t, uint64_t> batch_buffer_bytes_;
