@@ -561,6 +561,20 @@ def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():
         assert "the job is complete; silent until it was ended (stopped, or cut off): rank 3" in running.text("stderr"), running.log()
 
 
+def test_a_job_that_fails_while_a_loader_is_away_does_not_wait_for_it():
+    for transport in ("shm", "mpi") if FULL else ("mpi",):
+        with leaving_nothing() as env:
+            running = Running(env, overrides=["balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8", "trainer.grace_s=0.5",
+                                              f"transport={transport}"])
+            os.kill(running.ranks()[3], signal.SIGSTOP)
+            time.sleep(2)
+            os.kill(running.program(0), signal.SIGKILL)
+            begun = time.monotonic()
+            assert running.end(40) == 1, running.log()
+            assert time.monotonic() - begun < 0.5 + 5, (time.monotonic() - begun, running.log())
+            assert "was killed by SIGKILL" in running.text("stderr"), running.log()
+
+
 def test_a_trainer_that_stops_for_a_while():
     # One stopped trainer's program holds up its own stream alone; nobody gives up on it. Nor does it give up itself,
     # where it was stopped for longer than it waits for a batch.

@@ -24,7 +24,7 @@ import threading
 from typing import Any, AnyStr, Dict, Hashable, Iterator, List, Optional, Tuple
 
 from ._memory_file import MemoryFile, name_of
-from ._worker import kept_in
+from ._worker import kept_at, memory_files
 from .errors import DatasetError
 
 KEPT_BYTES = 4 << 30
@@ -167,13 +167,32 @@ def fetched(sent: AnyStr, stayed: Optional[Stayed] = None) -> AnyStr:
     return _like(sent, _found(_bytes_of(sent[2:]).decode(), stayed))
 
 
+# Where parts were seen, by name: one look at the workers' files, of which there are many, finds all that are there. Replaced as a
+# whole, and single calls take from it, so that threads need no lock.
+_seen_at: Dict[str, List[str]] = {}
+
+
+def _look() -> None:
+    global _seen_at
+    seen: Dict[str, List[str]] = {}
+    for process in _family(os.getpid()):
+        for path, name in memory_files(process):
+            seen.setdefault(name, []).append(path)
+    _seen_at = seen
+
+
 def _found(name: str, stayed: Optional[Stayed]) -> bytes:
     for data in () if stayed is None else stayed.taken(name):
         return data
-    for process in _family(os.getpid()):
-        data = kept_in(process, name, then=lambda file: file.truncate(0))
-        if data is not None:
-            return data
+    for looks in range(2):
+        if looks:
+            _look()
+        paths = _seen_at.get(name, [])
+        with contextlib.suppress(IndexError):  # another thread has taken the last one
+            while paths:
+                data = kept_at(paths.pop(), name, then=lambda file: file.truncate(0))
+                if data is not None:
+                    return data
     raise DatasetError("a part of a sample is larger than limits.max_field_bytes, and is not kept any more: the worker that made it has "
                        f"ended, or had more of them ahead of the program than it may have files open, or {KEPT_BYTES >> 30} GiB",
                        "make room for the largest: limits__max_field_bytes=BYTES")

@@ -125,28 +125,47 @@ def kept_by(program, name):
                   "dataset={'python': 'module:function', 'args': {...}}")
 
 
-def kept_in(process, name, then=None):
-    """What the process keeps under that name, or None. `name` ends in the digest of the contents: what another has put there, or
-    is not all there yet, is passed over. `then`: called with the open file behind that, for one that is not sealed."""
+def kept_in(process, name):
+    """What the process keeps under that name, or None."""
+    for path, there in memory_files(process):
+        data = kept_at(path, name) if there == name else None
+        if data is not None:
+            return data
+    return None
+
+
+def memory_files(process):
+    """(path, name) of each file that the process has in memory."""
     folder = f"/proc/{process}/fd"
     try:
         numbers = os.listdir(folder)
     except OSError:
-        return None  # it has ended, or is another user's
+        return  # it has ended, or is another user's
     for one in numbers:
-        path = os.path.join(folder, one)
+        path = f"{folder}/{one}"
         try:
-            if os.readlink(path).partition(" ")[0] != f"/memfd:{name}":
-                continue
-            with open(path, "r+b" if then else "rb") as file:
-                data = file.read()
-                if hashlib.blake2b(data, digest_size=16).hexdigest() == name.rpartition("-")[2]:
-                    if then:
-                        then(file)
-                    return data
+            target = os.readlink(path)
         except OSError:
             continue  # closed meanwhile
-    return None
+        if target.startswith("/memfd:"):
+            yield path, target[len("/memfd:"):].partition(" ")[0]
+
+
+def kept_at(path, name, then=None):
+    """What the file in memory keeps under that name, or None. `name` ends in the digest of the contents: what another has put there,
+    or is not all there yet, is passed over. `then`: called with the open file behind that, for one that is not sealed."""
+    try:
+        if os.readlink(path).partition(" ")[0] != f"/memfd:{name}":
+            return None
+        with open(path, "r+b" if then else "rb") as file:
+            data = file.read()
+            if hashlib.blake2b(data, digest_size=16).hexdigest() != name.rpartition("-")[2]:
+                return None
+            if then:
+                then(file)
+            return data
+    except OSError:
+        return None  # closed meanwhile
 
 
 def resolve(name):
