@@ -571,7 +571,8 @@ def test_a_job_that_fails_while_a_loader_is_away_does_not_wait_for_it():
             os.kill(running.program(0), signal.SIGKILL)
             begun = time.monotonic()
             assert running.end(40) == 1, running.log()
-            assert time.monotonic() - begun < 0.5 + 5, (time.monotonic() - begun, running.log())
+            # The grace, then 3 s in which launch expects all ranks to be gone; in MPI_Finalize they would wait for 15 s more.
+            assert time.monotonic() - begun < 12, (time.monotonic() - begun, running.log())
             assert "was killed by SIGKILL" in running.text("stderr"), running.log()
 
 
