@@ -475,7 +475,11 @@ std::string bottleneck_sentence(const json& report) {
     if (read > decode && read > augment && python > read / 2) {
       what = "The data set in Python";
       share = read / work;
-      change = "make its __getitem__ faster; or " + change;
+      // An index and smaller pictures help those whose samples loaders read.
+      change = "make its __getitem__ faster, or " +
+               (taken.empty() ? change
+                              : "start loaders on further nodes (" + taken +
+                                    " have work already, so more threads there would not help)");
     } else if (read > decode && read > augment) {
       what = "Reading files";
       share = read / work;

@@ -151,8 +151,15 @@ TEST_CASE("a data set in Python is not taken for a disk") {
   job.read_s = 35;
   job.python_s = 35;
   CHECK(says(job.sentence(), "The data set in Python held the job up"));
-  CHECK(says(job.sentence(), "78 % of it in this stage; make its __getitem__ faster; or raise loader.threads"));
+  CHECK(says(job.sentence(), "78 % of it in this stage; make its __getitem__ faster, or raise loader.threads"));
   CHECK_FALSE(says(job.sentence(), "storage"));
+  job.cpus = 8;
+  CHECK(
+      says(job.sentence(),
+           "make its __getitem__ faster, or start loaders on further nodes (all 8 CPUs of host b have work already, so "
+           "more threads there would not help)."));
+  CHECK_FALSE(says(job.sentence(), "penstock index"));
+  job.cpus = 0;
   job.python_s = 5;  // another split's
   CHECK(says(job.sentence(), "Reading files held the job up"));
 }
