@@ -60,7 +60,8 @@ echo "== the main job: 2 trainers, 2 loaders" >&2
 cat >&2 <<END
 
 The job file is $work/job.yaml. Once more, or with your own program instead of build/release/consume:
-  build/release/penstock launch --run build/quickstart/job.yaml -n 4 -- build/release/consume build/quickstart/job.yaml
+  build/release/penstock launch --run build/quickstart/job.yaml on_error=substitute -n 4 -- \\
+    build/release/consume build/quickstart/job.yaml on_error=substitute
 What a batch looks like (contact sheet, .npy files, manifest):
   build/release/penstock inspect build/quickstart/job.yaml --out build/quickstart/batch
 END
