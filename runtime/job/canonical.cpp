@@ -152,7 +152,7 @@ nlohmann::json as_job_file(nlohmann::json json) {
   return json;
 }
 
-// Of two canonical texts, in words that `say` finds; empty: they are equal.
+// Says by `say` how two canonical texts differ, as ranks and saved states are told it in different words. Empty: they are equal.
 template <class Say>
 std::string said_of_difference(const std::string& canonical_a, const std::string& canonical_b, Say say) {
   if (canonical_a == canonical_b) return {};
