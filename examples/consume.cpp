@@ -2,7 +2,7 @@
 // network would, and prints a checksum.
 //
 //   penstock launch --run job.yaml -n 4 -- build/release/consume job.yaml [--epochs=2] [key.sub=value ...]
-//   PENSTOCK_ATTACH=1 torchrun --no-python … build/release/consume job.yaml      # fed by `penstock serve job.yaml`
+//   PENSTOCK_ATTACH=1 torchrun --no_python … build/release/consume job.yaml      # fed by `penstock serve job.yaml`
 //   build/release/consume job.yaml                          # without penstock run: loads in threads of its own
 #include <cmath>
 #include <cstdio>

@@ -1,7 +1,7 @@
 """A small network trained on penstock's batches, alone or with DistributedDataParallel: what a user's train.py looks like.
 
     python examples/train_ddp.py job.yaml                                        # alone, loading in threads of its own
-    torchrun --nproc-per-node 2 examples/train_ddp.py job.yaml                   # two trainers, each loading for itself
+    torchrun --nproc_per_node 2 examples/train_ddp.py job.yaml                   # two trainers, each loading for itself
     mpirun -n 4 penstock run job.yaml -- python examples/train_ddp.py job.yaml   # two trainers fed by two loader ranks
 
 The same job gives the same losses to the last digit in the last two cases: the stream is the same.

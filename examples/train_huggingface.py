@@ -1,7 +1,7 @@
 """Hugging Face's Trainer on penstock's batches: a small ResNet, trained and evaluated.
 
     python examples/train_huggingface.py job.yaml                                        # alone
-    torchrun --nproc-per-node 2 examples/train_huggingface.py job.yaml                   # two trainers
+    torchrun --nproc_per_node 2 examples/train_huggingface.py job.yaml                   # two trainers
     mpirun -n 4 penstock run job.yaml -- python examples/train_huggingface.py job.yaml   # the same, fed by two loader ranks
 
 The Trainer takes any loader of dicts whose keys are the arguments of the model's forward(), and does not wrap it. It

@@ -249,7 +249,8 @@ class JobCheck {
     std::printf("split %s: %s\n", name.c_str(), without_controls(summary(source, spec.dataset.title())).c_str());
     if (!spec.dataset.is_python()) {  // labels come with the samples there
       if (source.labelled()) print_classes(source);
-      if (const std::string why = label_of_no_class(*context); !why.empty()) found(ErrorKind::dataset, "  " + why);
+      if (const std::string why = label_of_no_class(*context); !why.empty())
+        found(ErrorKind::dataset, "  " + why, "split " + name + " has a label that is no class of its MixUp or CutMix");
     }
     if (!source.class_names().empty()) classes_[name] = source.class_names();
     if (!spec.dataset.folder.empty()) doubt_classes(spec.dataset.folder);
@@ -266,7 +267,8 @@ class JobCheck {
   }
 
   void compare_classes() {
-    for (const std::string& complaint : different_classes(classes_)) found(ErrorKind::dataset, complaint);
+    for (const std::string& complaint : different_classes(classes_))
+      found(ErrorKind::dataset, complaint, "the splits have different classes");
   }
 
   // As a loader will find it.
@@ -279,7 +281,7 @@ class JobCheck {
       const bool needed = job_.loader.executor == ExecutorKind::gpu;
       const std::string what = std::string(needed ? "GPUs: " : "GPUs: none, so the CPU alone decodes: ") + error.what();
       if (needed) {
-        found(ErrorKind::runtime, what);
+        found(ErrorKind::runtime, what, "there is no GPU that loaders could use");
       } else {
         std::printf("%s\n", what.c_str());
       }
@@ -311,16 +313,20 @@ class JobCheck {
   }
 
   int conclude() const {
-    std::printf(code_ == 0   ? "check: fine\n"
-                : code_ == 1 ? "check: what cannot be read or used here would end the job\n"
-                             : "check: this job would not do what it says\n");
+    if (code_ == 0) {
+      std::printf("check: fine\n");
+    } else {
+      std::printf("check: not fine: %s\n", list_of(wrong_, "and").c_str());
+    }
     return code_;
   }
 
  private:
-  // Files that cannot be read at all say the most: nothing that the job file says would help.
-  void found(ErrorKind kind, const std::string& what) {
+  // Files that cannot be read at all say the most: nothing that the job file says would help. `wrong`: in a few words, for
+  // the last line.
+  void found(ErrorKind kind, const std::string& what, const std::string& wrong) {
     std::printf("%s\n", what.c_str());
+    if (std::find(wrong_.begin(), wrong_.end(), wrong) == wrong_.end()) wrong_.push_back(wrong);
     if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
   }
 
@@ -368,8 +374,10 @@ class JobCheck {
     const int64_t unreadable = findings.unreadable.load();
     judge_unusable(context, shape, std::ssize(findings.unusable) - unreadable);
     if (unreadable > 0) {
-      found(ErrorKind::runtime, "  " + std::to_string(unreadable) +
-                                    " of them cannot be read at all, which ends a job whatever on_error says");
+      found(
+          ErrorKind::runtime,
+          "  " + std::to_string(unreadable) + " of them cannot be read at all, which ends a job whatever on_error says",
+          "split " + context.split().name + " has files that cannot be read");
     }
   }
 
@@ -379,13 +387,15 @@ class JobCheck {
     const bool visits_all = spec.sampler.file().empty() && !spec.sampler.program && shape.dropped == 0;
     const int64_t budget = bad_sample_budget(job_.bad_samples, shape);
     const int64_t trainers = replicas_of(job_, job_.roles.trainers);
+    const std::string wrong = "split " + context.split().name + " has unusable samples";
     if (job_.on_error == OnError::fail) {
-      found(ErrorKind::dataset, "  one of them would end the job: repair or remove them, or set on_error: substitute");
+      found(ErrorKind::dataset, "  one of them would end the job: repair or remove them, or set on_error: substitute",
+            wrong);
     } else if (spec.mode == Mode::train && unusable == context.source().size()) {
-      found(ErrorKind::dataset, "  none of the samples is usable, so that nothing can stand in for another");
+      found(ErrorKind::dataset, "  none of the samples is usable, so that nothing can stand in for another", wrong);
     } else if (visits_all && (unusable + trainers - 1) / trainers > budget) {  // at least one trainer gets as many
       found(ErrorKind::dataset,
-            "  more than bad_samples allows: " + std::to_string(budget) + " for each trainer in an epoch");
+            "  more than bad_samples allows: " + std::to_string(budget) + " for each trainer in an epoch", wrong);
     }
   }
 
@@ -414,7 +424,8 @@ class JobCheck {
             "  the chunk buffers of split " + chunk_buffers_split + " alone take " +
                 thousands(std::llround(chunk_buffers_mb)) + " MB, and loader.memory_gb allows " +
                 thousands(std::llround(allowed_mb)) +
-                " MB: raise it, or lower loader.chunk_buffers, loader.threads or loader.chunk_samples");
+                " MB: raise it, or lower loader.chunk_buffers, loader.threads or loader.chunk_samples",
+            "loader.memory_gb is too little");
     } else if (chunk_buffers_mb_ > allowed_mb) {
       std::printf("  loader.memory_gb allows %s MB of chunk buffers: not all splits can be open at once\n",
                   thousands(std::llround(allowed_mb)).c_str());
@@ -422,9 +433,11 @@ class JobCheck {
     const auto& [batch_buffers_mb, batch_buffers_split] = most_batch_buffers_;
     const double node_mb = batch_buffers_mb * job_.roles.trainers + chunk_buffers_mb;
     if (node_mb > free_mb) {
-      found(ErrorKind::runtime, "  split " + batch_buffers_split + " alone takes " + thousands(std::llround(node_mb)) +
-                                    " MB on a node of one loader, more than are free here: lower splits." +
-                                    batch_buffers_split + ".batch_size, loader.prefetch or trainer.hold");
+      found(ErrorKind::runtime,
+            "  split " + batch_buffers_split + " alone takes " + thousands(std::llround(node_mb)) +
+                " MB on a node of one loader, more than are free here: lower splits." + batch_buffers_split +
+                ".batch_size, loader.prefetch or trainer.hold",
+            "too little memory is free");
     }
   }
 
@@ -439,6 +452,7 @@ class JobCheck {
   std::pair<double, std::string> most_chunk_buffers_;  // of one split
   std::pair<double, std::string> most_batch_buffers_;
   int code_ = 0;
+  std::vector<std::string> wrong_;
 };
 
 struct CheckRequest {

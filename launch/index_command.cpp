@@ -175,6 +175,14 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     make_index(split.dataset, out, job, request);
     ++made;
   }
+  const bool asked_is_python = !request.split.empty() && job.splits.at(request.split).dataset.is_python();
+  if (made == 0 && (indexable == 0 || asked_is_python)) {
+    const std::string which = asked_is_python ? "split '" + request.split + "' of " + arguments.file + " has a data set"
+                                              : "all splits of " + arguments.file + " have data sets";
+    throw Error(
+        ErrorKind::usage, which + " in Python, and such data sets have no index",
+        "an index is for files that loaders read themselves; what makes such a data set slow is its __getitem__");
+  }
   if (made == 0) {
     throw Error(ErrorKind::usage,
                 "no split" + (request.split.empty() ? std::string() : " '" + request.split + "'") + " of " +

@@ -145,11 +145,13 @@ class Inspector {
   void refuse_unusable(const SampleRecord& record) const {
     const bool substitutes = split_.on_error == OnError::substitute;
     if (!record.bad || (substitutes && split_.split.mode == Mode::eval)) return;
-    throw Error(ErrorKind::dataset,
-                "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
-                    split_.split.dataset.title() + ": " + record.reason,
-                substitutes ? "repair or remove the files: nothing usable was found to stand in"
-                            : "repair or remove the file, or set on_error: substitute");
+    throw Error(
+        ErrorKind::dataset,
+        "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
+            split_.split.dataset.title() + ": " + record.reason,
+        substitutes
+            ? "repair or remove the files: nothing usable was found to stand in"
+            : "repair or remove the files (`penstock check --decode` names them all), or set on_error: substitute");
   }
 
   // Images besides the first are finished like it.

@@ -93,6 +93,7 @@ void name_hosts(const std::vector<NodeGroup>& groups, const std::vector<std::str
     request.hosts = names;
     return;
   }
+  request.trainers_option = "--trainer-nodes";
   for (const std::string& name : names) {
     const NodeGroup& group = groups[request.trainer_hosts.size() < static_cast<size_t>(groups[0].nodes) ? 0 : 1];
     if (group.trainers > 0) request.trainer_hosts.push_back({name, group.trainers});
@@ -430,7 +431,10 @@ void add_launch(CLI::App& app, Chosen& chosen) {
     command
         ->add_option_function<std::string>(
             name + "file",
-            [request, hosts = hosts](const std::string& path) { (*request).*hosts = read_hostfile(path); },
+            [request, hosts = hosts, option = name + "file"](const std::string& path) {
+              (*request).*hosts = read_hostfile(path);
+              if (hosts == &LaunchRequest::trainer_hosts) request->trainers_option = option;
+            },
             "the same as a file of lines HOST slots=N")
         ->excludes(list)
         ->type_name("FILE");

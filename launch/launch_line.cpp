@@ -201,10 +201,10 @@ LaunchLine line_of_roles(const LaunchRequest& request, const MpiFound& mpi) {
                 "leave that out");
   }
   if (request.trainers_given) {
-    throw Error(
-        ErrorKind::config,
-        "roles.trainers is " + std::to_string(request.trainers) + ", and --trainer-host says how many train where",
-        "leave roles.trainers out of the job: it is for nodes that are all alike");
+    throw Error(ErrorKind::config,
+                "roles.trainers is " + std::to_string(request.trainers) + ", and " + request.trainers_option +
+                    " says how many train where",
+                "leave roles.trainers out of the job: it is for nodes that are all alike");
   }
   std::vector<HostSlots> loaders = request.loader_hosts;
   const bool all_say =

@@ -67,6 +67,7 @@ struct LaunchRequest {
   std::vector<std::string> hostfile_hosts;  // the different hosts in it
   std::vector<HostSlots> trainer_hosts;     // --trainer-host, --trainer-hostfile: with the next, instead of those above
   std::vector<HostSlots> loader_hosts;
+  std::string trainers_option = "--trainer-host";  // which option said how many train where, for messages
   std::string agent;  // what mpirun calls to reach another host; empty: what it finds, a batch system or ssh
   int cores = 1;      // of this node
   bool root = false;

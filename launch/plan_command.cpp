@@ -7,6 +7,7 @@
 #include "launch/command.h"
 #include "launch/output_file.h"
 #include "launch/plan_input.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/json_text.h"
 #include "runtime/simulate/plan/html_report.h"
 #include "runtime/simulate/plan/plan_json.h"
@@ -64,10 +65,22 @@ int plan(const PlanRequest& request) {
   options.screening_seeds = std::min<int64_t>(3, request.arguments.seeds);
   if (request.draws) options.curve_points = 12;
   const bool shows = !request.arguments.quiet && ::isatty(STDERR_FILENO) == 1;
-  if (shows)
+  const MonotonicClock clock;
+  if (shows) {
     options.progress = [](const std::string& what) {
       std::fprintf(stderr, "\r\033[Kpenstock: simulating %s", what.c_str());
     };
+  } else if (!request.arguments.quiet) {
+    // A plan may take minutes. One that takes seconds leaves a log as it was.
+    options.progress = [&clock, last = clock.now(), simulated = 0](const std::string& what) mutable {
+      const Nanoseconds now = clock.now();
+      ++simulated;
+      if (now - last < 10 * kSecond) return;
+      last = now;
+      std::fprintf(stderr, "penstock: simulating %s, number %d\n", what.c_str(), simulated);
+      std::fflush(stderr);
+    };
+  }
   const FleetPlan plan = find_plan(input, target, options);
   if (request.draws) {
     if (shows) std::fputs("\r\033[Kpenstock: drawing", stderr);

@@ -27,9 +27,24 @@ log=build/quickstart.log
 # A first build needs neither tests nor what they need; a build folder that has them keeps them.
 [[ -f build/release/CMakeCache.txt ]] && options=() || options=(-DPENSTOCK_TESTS=OFF -DPENSTOCK_BENCH=OFF)
 cmake --preset release "${options[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
-# A terminal shows one line that moves; anything else only what goes wrong.
-[[ -t 2 ]] && quiet=() || quiet=(-- --quiet)
-cmake --build --preset release --target penstock_program consume "${quiet[@]}" >&2
+# A terminal shows one line that moves; anything else a line for every tenth of the steps, and what goes wrong.
+tenths() {
+  local line now tenth=0
+  while IFS= read -r line; do
+    if [[ "$line" =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
+      now=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      if ((now > tenth && now < 10)); then echo "   step ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"; fi
+      if ((now > tenth)); then tenth=$now; fi
+    elif [[ "$line" != ninja:* ]]; then
+      echo "$line"
+    fi
+  done
+}
+if [[ -t 2 ]]; then
+  cmake --build --preset release --target penstock_program consume >&2
+else
+  NINJA_STATUS="[%f/%t] " cmake --build --preset release --target penstock_program consume 2>&1 | tenths >&2
+fi
 
 penstock="$top/build/release/penstock"
 work="$top/build/quickstart"
@@ -60,7 +75,8 @@ echo "== the main job: 2 trainers, 2 loaders" >&2
 cat >&2 <<END
 
 The job file is $work/job.yaml. Once more, or with your own program instead of build/release/consume:
-  build/release/penstock launch --run build/quickstart/job.yaml -n 4 -- build/release/consume build/quickstart/job.yaml
+  build/release/penstock launch --run build/quickstart/job.yaml on_error=substitute -n 4 -- \\
+    build/release/consume build/quickstart/job.yaml on_error=substitute
 What a batch looks like (contact sheet, .npy files, manifest):
   build/release/penstock inspect build/quickstart/job.yaml --out build/quickstart/batch
 END

@@ -23,18 +23,9 @@ std::string text_of_file(const std::string& path) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// `run --json` prints the report last; a program may have printed before it.
-nlohmann::json report_in(const std::string& path) {
-  std::string text = text_of_file(path);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  nlohmann::json report = parse_json_or_nothing(text);
-  if (report.is_discarded()) report = parse_json_or_nothing(text.substr(text.rfind('\n') + 1));
-  return report;
-}
-
 int report(const std::vector<std::string>& files, const std::vector<std::string>& splits, bool as_json) {
   std::vector<NamedReport> reports;
-  for (const std::string& file : files) reports.emplace_back(file, report_in(file));
+  for (const std::string& file : files) reports.emplace_back(file, printed_report(text_of_file(file)));
   const nlohmann::json joined = join_reports(reports, {splits.begin(), splits.end()});
   std::fputs(as_json ? (json_text(joined) + "\n").c_str() : joined_text(joined).c_str(), stdout);
   return 0;

@@ -306,8 +306,8 @@ int run_launch_line(const LaunchLine& line) {
   }
   // mpirun's own server and the ranks' segments lie there; where they do not fit, mpirun says much and does not end.
   if (struct statvfs disk{}; !line.session_folder.empty() && ::statvfs(line.session_folder.c_str(), &disk) == 0) {
-    const uint64_t free_mb = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize >> 20;
-    if (free_mb < 16) {
+    const uint64_t free_mb = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize / 1'000'000;
+    if (free_mb < 17) {
       (void)rmdir(line.session_folder.c_str());
       throw Error(ErrorKind::runtime,
                   "there are " + std::to_string(free_mb) + " MB free where '" + line.session_folder +

@@ -36,7 +36,7 @@ void add_serve(CLI::App& app, Chosen& chosen) {
   add_role(*command, request->role);
   command->footer(
       "mpirun -n 4 penstock serve job.yaml &\n"
-      "PENSTOCK_ATTACH=1 torchrun --nproc-per-node=2 train.py\n"
+      "PENSTOCK_ATTACH=1 torchrun --nproc_per_node=2 train.py\n"
       "penstock serve --stop job.yaml");
   command->callback([=, &chosen] {
     chosen.run = [=, &chosen] {

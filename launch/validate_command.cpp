@@ -1,4 +1,5 @@
 // `penstock validate`: how far predictions were from what was measured.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -6,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/json_text.h"
+#include "runtime/report/joined_report.h"
 #include "runtime/simulate/plan/validation.h"
 
 namespace penstock {
@@ -20,12 +22,29 @@ struct ValidateRequest {
   bool json = false;
 };
 
-std::vector<nlohmann::json> read(const std::string& path) {
+std::string read(const std::string& path) {
   std::vector<std::byte> bytes;
   if (!posix_file_system().read_file(path, kMostReportBytes, bytes)) {
     throw Error(ErrorKind::usage, "'" + path + "' is larger than any report", "name another file");
   }
-  return json_lines({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool is_report(const nlohmann::json& object) {
+  return object.contains("images_per_s") || object.contains("splits");
+}
+
+// A line each; or what `penstock run --json` printed behind its program's own lines, of JSON or not.
+std::vector<nlohmann::json> read_reports(const std::string& path) {
+  const std::string text = read(path);
+  const nlohmann::json last = printed_report(text);
+  try {
+    std::vector<nlohmann::json> lines = json_lines(text, path);
+    if (!is_report(last) || std::all_of(lines.begin(), lines.end(), is_report)) return lines;
+  } catch (const Error&) {
+    if (!last.is_object() || !is_report(last)) throw;
+  }
+  return {last};
 }
 
 nlohmann::json to_json(const Validation& v, const std::vector<std::string>& broken) {
@@ -78,7 +97,8 @@ void print(const Validation& v, const std::vector<std::string>& broken) {
 }
 
 int validate_files(const ValidateRequest& request) {
-  const Validation v = validate(read(request.predictions), read(request.reports));
+  const Validation v =
+      validate(json_lines(read(request.predictions), request.predictions), read_reports(request.reports));
   const std::vector<std::string> broken = broken_limits(v, request.limits);
   if (request.json) {
     std::printf("%s\n", json_text_replacing(to_json(v, broken)).c_str());

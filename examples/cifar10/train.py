@@ -2,7 +2,7 @@
 
     python examples/cifar10/train.py --data /data/cifar10 --image-size 112                      # one GPU, or the CPU
     python examples/cifar10/train.py --data /data/cifar10 --image-size 112 --parallel dp        # its GPUs, one process
-    torchrun --nproc-per-node 2 examples/cifar10/train.py --data /data/cifar10 --image-size 112
+    torchrun --nproc_per_node 2 examples/cifar10/train.py --data /data/cifar10 --image-size 112
     python examples/cifar10/train.py --data /data/cifar10 --image-size 112 --spawn 2            # the same without torchrun
     penstock launch --run examples/cifar10/job.yaml -n 4 -- python examples/cifar10/train.py --data /data/cifar10
 

@@ -1,7 +1,7 @@
 """Trains a classifier as a settings file says: network, stages with their frozen parts and learning rates, what is measured and kept.
 
     python examples/classifier/train_model.py train examples/classifier/configs/resnet18.yaml --set data.folder=/data/photos
-    torchrun --nproc-per-node 2 examples/classifier/train_model.py train CONFIG
+    torchrun --nproc_per_node 2 examples/classifier/train_model.py train CONFIG
     penstock launch --run examples/classifier/job.yaml -n 4 -- python examples/classifier/train_model.py train CONFIG
     python examples/classifier/train_model.py evaluate CONFIG --checkpoint RUN/best.pt
     python examples/classifier/train_model.py lists /data/photos --out lists --val-share 0.2

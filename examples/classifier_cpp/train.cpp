@@ -1,7 +1,7 @@
 // Trains a classifier as a settings file says: examples/classifier/train_model.py's `train`, in C++.
 //
 //   classifier train examples/classifier/configs/resnet18.yaml --set data.folder=/data/photos
-//   torchrun --no-python --nproc-per-node 2 classifier train CONFIG
+//   torchrun --no_python --nproc_per_node 2 classifier train CONFIG
 //   penstock launch --run examples/classifier/job.yaml -n 4 -- classifier train CONFIG
 //
 // The same settings, batches, losses and lines; --weights FILE begins with weights that Python wrote (weights.h). At

@@ -1,7 +1,7 @@
 """ResNet-34 on a folder of class folders, a share of it held out; one process, or DistributedDataParallel over any number.
 
     python examples/imagefolder_ddp/train.py --data-path flower_photos --num_classes 5
-    torchrun --nproc-per-node 2 examples/imagefolder_ddp/train.py --data-path flower_photos --num_classes 5 --syncBN True
+    torchrun --nproc_per_node 2 examples/imagefolder_ddp/train.py --data-path flower_photos --num_classes 5 --syncBN True
     penstock launch --run examples/imagefolder_ddp/job.yaml -n 4 -- python examples/imagefolder_ddp/train.py --data-path flower_photos
 
 Places come from RANK and WORLD_SIZE, else from Slurm's variables, else there is one process.

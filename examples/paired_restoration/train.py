@@ -2,7 +2,7 @@
 
     python examples/paired_restoration/train.py --data PAIRS
     python examples/paired_restoration/train.py --data PAIRS --parallel dp
-    torchrun --nproc-per-node 2 examples/paired_restoration/train.py --data PAIRS --amp True
+    torchrun --nproc_per_node 2 examples/paired_restoration/train.py --data PAIRS --amp True
     penstock launch --run examples/paired_restoration/job.yaml -n 4 -- python examples/paired_restoration/train.py --data PAIRS
 
 PAIRS holds train/blurry, train/sharp, test/blurry and test/sharp.

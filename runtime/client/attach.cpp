@@ -45,7 +45,7 @@ std::string serving(const std::string& name, const ClientWelcome& receiver) {
 void check_count(const std::string& name, const ProgramPlace& place, const ClientWelcome& receiver) {
   const std::string job = serving(name, receiver);
   const std::string start =
-      "start one program for each trainer: torchrun --nproc-per-node=" + std::to_string(receiver.local_replicas) +
+      "start one program for each trainer: torchrun --nproc_per_node=" + std::to_string(receiver.local_replicas) +
       ", or serve with another roles.trainers";
   if (place.world_size && *place.world_size != receiver.num_replicas) {
     throw Error(ErrorKind::usage,

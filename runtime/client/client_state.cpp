@@ -5,6 +5,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/job/saved_difference.h"
 #include "runtime/sample/pipeline_identity.h"
 #include "sampler/position.h"
 
@@ -74,10 +75,9 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   // In this process or in workers; the fingerprint compares what there is to compare.
   if (then.split.dataset.is_own() && split.split.dataset.is_own())
     then.split.dataset.pickle = split.split.dataset.pickle;
-  if (const std::string difference = first_difference(canonical_json(then), canonical_json(split));
+  if (const std::string difference = difference_since_saved(canonical_json(then), canonical_json(split));
       !difference.empty()) {
-    throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",
-                "resume with the settings that were saved");
+    throw Error(ErrorKind::config, who + difference, "resume with the settings that were saved");
   }
   if (text_of(state, "dataset") != dataset_fingerprint) {
     throw Error(ErrorKind::config, who + "the dataset has the same size, but other samples or labels",

@@ -10,6 +10,7 @@
 #include "runtime/job/job_reader.h"
 #include "runtime/job/json_value.h"
 #include "runtime/job/key_table.h"
+#include "runtime/job/saved_difference.h"
 #include "runtime/job/suggest.h"
 
 namespace penstock {
@@ -101,8 +102,14 @@ std::string shown(const nlohmann::json& value) {
   return text;
 }
 
+struct Difference {
+  std::string path;  // empty: of all that there is
+  std::string a;
+  std::string b;
+};
+
 // The first place where a and b differ, depth first in key order; false: equal.
-bool find_difference(const nlohmann::json& a, const nlohmann::json& b, const std::string& path, std::string& out) {
+bool find_difference(const nlohmann::json& a, const nlohmann::json& b, const std::string& path, Difference& out) {
   const auto below = [&](const std::string& name) { return path.empty() ? name : path + "." + name; };
   if (a.is_object() && b.is_object()) {
     std::vector<std::string> names;
@@ -112,8 +119,8 @@ bool find_difference(const nlohmann::json& a, const nlohmann::json& b, const std
     }
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
-      if (!a.contains(name)) return out = below(name) + ": absent here, " + shown(b[name]) + " there", true;
-      if (!b.contains(name)) return out = below(name) + ": " + shown(a[name]) + " here, absent there", true;
+      if (!a.contains(name)) return out = {below(name), "absent", shown(b[name])}, true;
+      if (!b.contains(name)) return out = {below(name), shown(a[name]), "absent"}, true;
       if (find_difference(a[name], b[name], below(name), out)) return true;
     }
     return false;
@@ -123,14 +130,14 @@ bool find_difference(const nlohmann::json& a, const nlohmann::json& b, const std
   if (a.is_array() && b.is_array() && structured(a) && structured(b)) {
     for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
       const std::string item = below(std::to_string(i));
-      if (i >= a.size()) return out = item + ": absent here, " + shown(b[i]) + " there", true;
-      if (i >= b.size()) return out = item + ": " + shown(a[i]) + " here, absent there", true;
+      if (i >= a.size()) return out = {item, "absent", shown(b[i])}, true;
+      if (i >= b.size()) return out = {item, shown(a[i]), "absent"}, true;
       if (find_difference(a[i], b[i], item, out)) return true;
     }
     return false;
   }
   if (a == b) return false;
-  out = (path.empty() ? "" : path + ": ") + shown(a) + " here, " + shown(b) + " there";
+  out = {path, shown(a), shown(b)};
   return true;
 }
 
@@ -143,6 +150,21 @@ nlohmann::json as_job_file(nlohmann::json json) {
   json.erase("name");
   json["splits"][name] = std::move(split);
   return json;
+}
+
+// Says by `say` how two canonical texts differ, as ranks and saved states are told it in different words. Empty: they are equal.
+template <class Say>
+std::string said_of_difference(const std::string& canonical_a, const std::string& canonical_b, Say say) {
+  if (canonical_a == canonical_b) return {};
+  try {
+    Difference found;
+    if (find_difference(as_job_file(parse_bounded(canonical_a)), as_job_file(parse_bounded(canonical_b)), "", found)) {
+      return say(found);
+    }
+    return "the same values, written differently";
+  } catch (const Error&) {
+    return "one of the two is not a split description of this version";
+  }
 }
 
 }  // namespace
@@ -225,16 +247,15 @@ ResolvedSplit split_from_json(const std::string& json) {
 }
 
 std::string first_difference(const std::string& canonical_a, const std::string& canonical_b) {
-  if (canonical_a == canonical_b) return {};
-  try {
-    std::string out;
-    if (find_difference(as_job_file(parse_bounded(canonical_a)), as_job_file(parse_bounded(canonical_b)), "", out)) {
-      return out;
-    }
-    return "the same values, written differently";
-  } catch (const Error&) {
-    return "one of the two is not a split description of this version";
-  }
+  return said_of_difference(canonical_a, canonical_b, [](const Difference& found) {
+    return (found.path.empty() ? "" : found.path + ": ") + found.a + " here, " + found.b + " there";
+  });
+}
+
+std::string difference_since_saved(const std::string& saved, const std::string& now) {
+  return said_of_difference(saved, now, [](const Difference& found) {
+    return (found.path.empty() ? "" : found.path + " ") + "(saved: " + found.a + ", now: " + found.b + ")";
+  });
 }
 
 int replicas_of(const Job& job, int trainers) {

@@ -139,7 +139,7 @@ class Loader::Impl {
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
-    report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
+    report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
     return json_text_replacing(report);
   }
 

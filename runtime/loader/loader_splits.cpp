@@ -19,6 +19,8 @@ namespace {
 
 // How many lists of closed splits are kept: train, val and another two.
 constexpr size_t kListsKept = 4;
+// In messages, as everywhere: `penstock check` says the same of the same memory.
+constexpr int64_t kBytesOfMegabyte = 1'000'000;
 
 nlohmann::json replaced_workers_of(const SplitContext& context) {
   const int64_t count = context.workers()->replaced();
@@ -477,13 +479,14 @@ void LoaderSplits::take_memory(Split& split) {
   std::promise<SharedMemory> promise;
   split.memory = promise.get_future();
   if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
-    promise.set_exception(std::make_exception_ptr(
-        Error(ErrorKind::config,
-              "split '" + context.split().name + "' needs " + std::to_string(total >> 20) +
-                  " MB of chunk buffers at each loader, and loader.memory_gb leaves " +
-                  std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
-              memory_remedy(context.fields(),
-                            "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples"))));
+    promise.set_exception(std::make_exception_ptr(Error(
+        ErrorKind::config,
+        "split '" + context.split().name + "' needs " + std::to_string(static_cast<int64_t>(total) / kBytesOfMegabyte) +
+            " MB of chunk buffers at each loader, and loader.memory_gb leaves " +
+            std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) / kBytesOfMegabyte) + " MB",
+        memory_remedy(context.fields(),
+                      "raise loader.memory_gb, or lower loader.chunk_buffers, loader.threads or "
+                      "loader.chunk_samples"))));
     return;
   }
   arena_bytes_ += split.counted = total;
@@ -516,11 +519,12 @@ void LoaderSplits::make_arena(Split& split) {
     if (split.counted == 0) throw;  // there was no room for it
     arena_bytes_ -= std::exchange(split.counted, 0);
     share_memory();
-    throw Error(error.kind(),
-                error.message() + ", for " + std::to_string(options_.chunk_buffers) + " chunks of " +
-                    std::to_string(split.max_chunk_samples) + " samples of split '" + split.context->split().name + "'",
-                memory_remedy(split.context->fields(),
-                              "lower loader.chunk_buffers or loader.chunk_samples, or the number of loaders"));
+    throw Error(
+        error.kind(),
+        error.message() + ", for " + std::to_string(options_.chunk_buffers) + " chunks of " +
+            std::to_string(split.max_chunk_samples) + " samples of split '" + split.context->split().name + "'",
+        memory_remedy(split.context->fields(),
+                      "lower loader.chunk_buffers, loader.threads or loader.chunk_samples, or the number of loaders"));
   }
   split.counted = 0;  // it is the arena's now
   split.arena->chunk_buffer_bytes = chunk_buffer_bytes(*split.context, split.max_chunk_samples);

@@ -20,7 +20,8 @@ std::string mend(const SplitSpec& split, const std::string& problem) {
       if (problem.find(": " + function + ": ") != std::string::npos) return "mend the function for such pictures";
     }
   }
-  return split.dataset.is_python() ? "mend the program's data set for such samples" : "repair or remove the files";
+  return split.dataset.is_python() ? "mend the program's data set for such samples"
+                                   : "repair or remove the files (`penstock check --decode JOB.yaml` names them all)";
 }
 
 }  // namespace

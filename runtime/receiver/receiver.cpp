@@ -147,7 +147,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
-    report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
+    report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
     // Names of files may be no UTF-8.
     return json_text_replacing(report);
   }

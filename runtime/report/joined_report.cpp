@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/json_text.h"
 
 namespace penstock {
 namespace {
@@ -307,6 +308,13 @@ class Joiner {
 };
 
 }  // namespace
+
+json printed_report(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  json report = parse_json_or_nothing(text);
+  if (report.is_discarded()) report = parse_json_or_nothing(text.substr(text.rfind('\n') + 1));
+  return report;
+}
 
 json join_reports(const std::vector<NamedReport>& reports, const std::set<std::string>& splits) {
   std::set<std::string> names = splits;

@@ -33,6 +33,10 @@
 
 namespace penstock {
 
+// The report in what a `run --json` printed, which stands last: a program may have printed before it. Discarded: there is
+// none.
+nlohmann::json printed_report(std::string text);
+
 using NamedReport = std::pair<std::string, nlohmann::json>;  // of `run --json`, and what to call it
 
 // `splits`: those of these names; empty: all but those of mode eval.

@@ -475,7 +475,11 @@ std::string bottleneck_sentence(const json& report) {
     if (read > decode && read > augment && python > read / 2) {
       what = "The data set in Python";
       share = read / work;
-      change = "make its __getitem__ faster; or " + change;
+      // An index and smaller pictures help those whose samples loaders read.
+      change = "make its __getitem__ faster, or " +
+               (taken.empty() ? change
+                              : "start loaders on further nodes (" + taken +
+                                    " have work already, so more threads there would not help)");
     } else if (read > decode && read > augment) {
       what = "Reading files";
       share = read / work;
@@ -542,6 +546,8 @@ std::string report_text(const json& report) {
                 "MB", "busy", "waiting", "RSS MB");
   text += line;
   const double asked_s = asked_seconds(report);
+  double delivered = 0;
+  double made = 0;  // by the loaders that are in the table
   for (const json& rank : report["ranks"]) {
     const bool trainer = rank.value("role", "") == "trainer";
     double images = 0;
@@ -559,10 +565,12 @@ std::string report_text(const json& report) {
       }
       rate = active > 0 ? images / active : 0;
       waiting = active > 0 ? wait / active : 0;
+      if (rank.value("counted", true)) delivered += images;
       busy = active > 0 ? std::min(1.0, rank.value("receiver_busy_s", 0.0) / active) : 0;
       megabytes = rank.value("received_bytes", 0.0) / 1e6;
     } else {
       images = rank.value("images", 0.0);
+      made += images;
       const Load load = load_of(rank);
       rate = load.span_s(asked_s) > 0 ? images / load.span_s(asked_s) : 0;
       busy = load.share(asked_s);
@@ -574,6 +582,18 @@ std::string report_text(const json& report) {
                   number(images).c_str(), number(rate).c_str(), number(megabytes).c_str(), percent(busy).c_str(),
                   percent(waiting).c_str(), number(rank.value("max_rss_mb", 0.0)).c_str());
     text += line;
+  }
+  int64_t losses = 0;
+  int64_t leaves = 0;
+  for (const json& rank : report["ranks"]) {
+    losses += rank.value("losses", std::ssize(rank.value("lost_loaders", json::array())));
+    leaves += rank.value("leaves", int64_t{0});
+  }
+  // Those that are lost send no report. The others may have made samples that nobody took, so there may be more.
+  if (losses > 0 && delivered > made) {
+    text += "at least " + number(delivered - made) + " of the " + number(delivered) +
+            " samples that were delivered came from loaders that were lost" + (leaves > 0 ? " or left" : "") +
+            " and are not in the table\n";
   }
   for (const json& rank : report["ranks"]) {
     for (const json& lost : rank.value("lost_loaders", json::array())) {

@@ -8,6 +8,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/json_text.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/job/saved_difference.h"
 #include "runtime/pixels/opencv_resize.h"
 
 namespace penstock {
@@ -107,9 +108,9 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
   saved.split.pipeline = then.split.pipeline;
   saved.split.gpu_pipeline = then.split.gpu_pipeline;
   saved.split.cpu_fraction = then.split.cpu_fraction;
-  if (const std::string difference = first_difference(canonical_json(saved), canonical_json(split));
+  if (const std::string difference = difference_since_saved(canonical_json(saved), canonical_json(split));
       !difference.empty()) {
-    throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",
+    throw Error(ErrorKind::config, who + difference,
                 "use the pipeline that the model was trained and validated with, or the state of the right split");
   }
   if (const auto change = decoder_change(text_of(state, "decoders"), decoders_of(split)); !change.refused.empty()) {

@@ -133,7 +133,7 @@ def test_identity():
         states = [json.dumps(each.state_dict()) if not isinstance(each.state_dict(), str) else each.state_dict() for each in (one, other)]
         assert library.penstock_check(pipeline.handle, states[0].encode()) == OK, error()
         assert library.penstock_check(pipeline.handle, states[1].encode()) == CONFIG
-        assert "arithmetic: fast here, exact there" in error(), error()
+        assert "arithmetic (saved: fast, now: exact)" in error(), error()
         assert library.penstock_check(pipeline.handle, b"nonsense") == CONFIG
     assert library.penstock_version().decode() == penstock.__version__
 

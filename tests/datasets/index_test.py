@@ -219,6 +219,11 @@ def test_places_are_looked_at_first():
         assert code == 2 and "several splits" in said, said
         code, said = refused("index", job, f"--out={top}/x.index", "--split=trian")
         assert code == 2 and "has no split 'trian'" in said, said
+        python = write_job(top, {"python": "module:function"}, "python.yaml")
+        for words in ((), ("--split=train", f"--out={top}/x.index")):
+            code, said = refused("index", python, *words)
+            assert code == 2 and "such data sets have no index" in said and "--out" not in said, (words, said)
+        os.remove(python)
         code, said = refused("index", os.path.join(top, "nowhere"))
         assert code == 3 and "is neither a folder of data nor a job file" in said, said
         assert sorted(os.listdir(top)) == ["job.yaml", "pipe"], os.listdir(top)

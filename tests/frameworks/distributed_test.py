@@ -59,7 +59,7 @@ def test_torchrun_beside_a_serving_job():
     with no_leftovers(wait_s=8) as env, Serving(TWO, env, ranks=4) as serving:
         serving.wait_for("--stop")
         for _ in range(2):  # the second time the loaders are there already
-            found = losses([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
+            found = losses([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d",
                             "--rdzv-endpoint=localhost:0", f"--log-dir={WORK}", PROGRAM, TWO, "ddp"],
                            {**env, "PENSTOCK_ATTACH": "1"})
             assert found == expected(), (found, expected())

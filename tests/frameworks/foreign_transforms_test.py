@@ -183,7 +183,7 @@ def test_describe():
     with contextlib.redirect_stdout(io.StringIO()) as out:
         penstock.describe_transforms([timm.data.create_transform(64, is_training=True, interpolation="random"), ViTImageProcessor()])
     text = out.getvalue()
-    assert "RandomResizedCropAndInterpolation" in text and "From here on in Python workers: ViTImageProcessor" in text, text
+    assert "RandomResizedCropAndInterpolation" in text and "From here on in Python: ViTImageProcessor" in text, text
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def train(job, folder, *words, ranks=0, torchrun=False):
     if ranks:
         command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
     if torchrun:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d",
                    "--rdzv-endpoint=localhost:0", f"--log-dir={folder}", *command[1:]]
     with no_leftovers(wait_s=8) as env:
         done = run(command, 150, env={**env, **FIXED})

@@ -6,6 +6,7 @@
 
 #include "runtime/base/json_text.h"
 #include "runtime/job/key_table.h"
+#include "runtime/job/saved_difference.h"
 #include "runtime/transforms/catalog.h"
 #include "tests/job/job_texts.h"
 
@@ -192,6 +193,12 @@ TEST_CASE("the first difference is named as in the job file") {
                          canonical({"splits.train.pipeline=[RandomVerticalFlip, RandomHorizontalFlip]"})) ==
         R"(splits.train.pipeline.1: absent here, {"RandomHorizontalFlip":{"p":0.5}} there)");
   CHECK(first_difference(base, "nonsense") == "one of the two is not a split description of this version");
+  CHECK(difference_since_saved(base, base).empty());
+  CHECK(difference_since_saved(base, canonical({"splits.train.batch_size=32"})) ==
+        "splits.train.batch_size (saved: 64, now: 32)");
+  CHECK(difference_since_saved(canonical({"splits.train.pipeline=[RandomVerticalFlip]"}),
+                               canonical({"splits.train.pipeline=[RandomVerticalFlip, RandomHorizontalFlip]"})) ==
+        R"(splits.train.pipeline.1 (saved: absent, now: {"RandomHorizontalFlip":{"p":0.5}}))");
 }
 
 TEST_CASE("resolve_split names what there is") {

@@ -214,7 +214,13 @@ def test_what_a_cluster_could_not_run_is_refused_at_once():
     assert "one number of ranks" in refused("--slurm", "--trainer-nodes=1:8", "--loader-nodes=2:4:1")
     assert "nodes are counted twice" in refused("--slurm", "--nodes=2", *APART)
     assert "pods need an image" in refused("--k8s", *APART)
-    assert "roles.trainers is 2" in refused("--slurm", *APART, job_file=alike)
+    assert "roles.trainers is 2, and --trainer-nodes says" in refused("--slurm", *APART, job_file=alike)
+    with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
+        hosts.write("a slots=2\n")
+        hosts.flush()
+        words = (f"--trainer-hostfile={hosts.name}", "--loader-host=b:3")
+        if shutil.which("mpirun"):  # which the line is for
+            assert "roles.trainers is 2, and --trainer-hostfile says" in refused("--print", *words, job_file=alike)
     assert "-n" in refused("--slurm", *APART, "-n", "4")
     assert "nothing says which they are" in refused("--run", *APART)
     for prefix in ("with space", "a:b", "a$x", 'a"b', "a;b"):

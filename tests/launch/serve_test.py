@@ -36,7 +36,7 @@ def attached(result, job_file=one, env=None, words=(), **more):
 def test_it_says_what_to_do_and_the_line_works():
     with no_leftovers() as env, Serving(job, env) as serving:
         said = serving.wait_for("--stop").text()
-        assert "PENSTOCK_ATTACH=1 torchrun --nproc-per-node=2" in said, said
+        assert "PENSTOCK_ATTACH=1 torchrun --nproc_per_node=2" in said, said
         assert "penstock serve --stop " + job in said, said
         for code, out, err in run_trainers([CONSUME, job, "--epochs=1"], 2, env):
             assert code == 0 and err == "", err

@@ -28,7 +28,7 @@ EXCEPTIONS = {
              (r"hosts\.py|tfdata_service\.py|training_test\.py|server\.py|serve_program_test\.py|end_channel\w*\.\w+", r"port"), (r"run_mpi_rank\.cpp", r'"port"')],
     "cell": [(r"csv_\w+\.\w+|containers_test\.cpp|conversions_test\.py", r"cell"), (r"show\.py|state_test\.py|python_api\.md", r"notebook's cell"),
              (r"contact_sheet\.cpp", r"cell_(width|height)"), (r"unpack\.cpp", r"csv_cell"), (r"masks_torchvision_test\.py", r"cell"), (r"layout_test\.py|pillow_exact_test\.py", r"cell")],
-    "slot": [(r"placement\.\w+|launch_line\w*\.\w+|host_list\.\w+|launch_command\.cpp|process_plan_test\.cpp|several_hosts_test\.py|nodes_apart_test\.py|kubernetes_\w+\.\w+", r"slot|SLOTS"), (r"pack_makers\.\w+", r"slot"), (r"common\.py", r"__slots__"),
+    "slot": [(r"placement\.\w+|launch_line\w*\.\w+|host_list\.\w+|launch_command\.cpp|process_plan_test\.cpp|several_hosts_test\.py|nodes_apart_test\.py|kubernetes_\w+\.\w+|launch_files_test\.py", r"slot|SLOTS"), (r"pack_makers\.\w+", r"slot"), (r"common\.py", r"__slots__"),
              (r"(README|running|troubleshooting|commands)\.md", r"mpirun: not enough slots|slots=N"), (r".", r"slotsPerWorker")],
     "stretch": [(r"random_color\.cpp", r"stretches each channel"), (r"duty_cycle\w*\.\w+", r"stretch")],
     "nap": [(r"worker_process\.cpp", r"nanosleep")],

@@ -186,7 +186,7 @@ def test_programs_that_do_not_fit_the_job():
         serving.wait_for("--stop")
         four = run_trainers(words("all"), 4, env, limit_s=10)
         check_refused(four, 2, f"on host {HOST} feeds 2 trainers", "one of 4 (RANK 3, WORLD_SIZE 4, LOCAL_RANK 3)",
-                      "one of 4 (RANK 0,", "--nproc-per-node=2")
+                      "one of 4 (RANK 0,", "--nproc_per_node=2")
         alone = run_trainers(words("all"), 1, env, [{"PENSTOCK_ATTACH": "1"}])
         check_refused(alone, 2, "feeds 2 trainers, and nothing says which")
         swapped = run_trainers(words("all"), 2, env, [place(0, 2, 1), place(1, 2, 0)])

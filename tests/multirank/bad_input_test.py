@@ -410,6 +410,8 @@ def test_check_and_inspect_foresee_it():
             assert f" {bad} unusable" in result.stdout, result.stdout
             assert result.returncode == (4 if complaint else 0), result.stdout + result.stderr
             assert not complaint or complaint in result.stdout, result.stdout
+            end = f"check: not fine: split {mode} has unusable samples\n" if complaint else "check: fine\n"
+            assert result.stdout.endswith(end), result.stdout
     out = os.path.join(share.folder, "out")
     result = run([PENSTOCK, "inspect", share.jobs["train"], "--steps=1", f"--out={out}", "on_error=substitute"], 30)
     assert result.returncode == 4 and f"none of {Share.SAMPLES - 1} substitutes is usable" in result.stderr, result.stderr

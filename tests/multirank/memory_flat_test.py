@@ -25,12 +25,17 @@ SLACK_MB = 12  # a leak of a third of a float32 picture an epoch
 BASE_MB = 80  # the program, its libraries and MPI, before the first picture
 
 
+def mebibytes(megabytes):
+    """What loader.memory_gb counts in, of a report's megabytes."""
+    return megabytes * 1e6 / 2**20
+
+
 def peaks(job, env, epochs):
     result = jobs.run_job(job, ranks=4, options=[f"--epochs={epochs}", "--json", "--quiet"],
                           overrides=["splits.train.batch_size=64"], env=env)
     report = result.report
     assert report["splits"]["train"]["images"] == epochs * 128, report["splits"]["train"]
-    return [(rank["role"], rank["max_rss_mb"]) for rank in report["ranks"]]
+    return [(rank["role"], mebibytes(rank["max_rss_mb"])) for rank in report["ranks"]]
 
 
 def small_photos(folder, photos):
@@ -75,7 +80,7 @@ def test_large_pictures_share_the_budget():
         overrides = [f"loader.memory_gb={budget_mb / 1024}", "loader.chunk_samples=1"]
         reports = [jobs.run_job(job, overrides=[f"loader.threads={threads}", *overrides], env=env).report for threads in (1, 6)]
         assert jobs.hashes_of(reports[0]) == jobs.hashes_of(reports[1])
-        peak = reports[1]["ranks"][0]["max_rss_mb"]
+        peak = mebibytes(reports[1]["ranks"][0]["max_rss_mb"])
         large = next(rank["large_pictures"] for rank in reports[1]["ranks"] if "large_pictures" in rank)
         print(f"peak {peak:.0f} MB, {large}")
         # With less memory the last of a batch may find all of it free.

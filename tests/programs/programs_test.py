@@ -49,7 +49,7 @@ from photos import WORK  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
 TWO_STEPS = 2.1 / 255 / 0.22  # of a normalised picture
 TINY = "shufflenet_v2_x0_5"
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import threading
 import time
 import warnings
 
@@ -568,11 +569,39 @@ def test_the_first_steps_are_the_loaders():
             for (images, labels), (others, numbers) in zip(got, wanted):
                 assert torch.equal(images, others) and torch.equal(labels, numbers)
             said = penstock.describe_transforms(loader, file=io.StringIO())
-            assert said.count("runs: Python worker, by penstock") == 2 and said.count("runs: Python worker") == 4, said
+            where = "runs: Python worker" if workers else "runs: this process, in Python"
+            assert said.count(f"{where}, by penstock") == 2 and said.count(where) == 4, said
+            assert "or this process" not in said, said
     # Without a size at its end nothing of it is penstock's.
     with penstock.DataLoader(ImageFolder(TRAIN, V.Compose([V.Resize(40), Image.Image.copy, V.CenterCrop(32), V.PILToTensor()])), 16) as loader:
         said = penstock.describe_transforms(loader, file=io.StringIO())
-        assert said.count("runs: Python worker") == 4 and "by penstock" not in said, said
+        assert said.count("runs: this process, in Python") == 4 and "by penstock" not in said, said
+
+
+class Locked:
+    """No worker process can have it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __repr__(self):
+        return "Locked()"
+
+    def __call__(self, picture):
+        return picture
+
+
+def test_a_transform_that_cannot_be_pickled_is_named():
+    from torchvision import transforms as V
+    from torchvision.datasets import ImageFolder
+    whole = ImageFolder(TRAIN, V.Compose([V.Resize((32, 32)), Locked(), V.PILToTensor()]))
+    none_first = ImageFolder(TRAIN, V.Compose([V.Compose([Locked()]), V.Resize((32, 32)), V.PILToTensor()]))
+    for dataset, words in ((whole, "the transform Locked() of ImageFolder cannot be pickled"), (none_first, "Locked()")):
+        try:
+            penstock.DataLoader(dataset, 16, num_workers=1)
+        except penstock.UnpicklableDataset as error:
+            text = str(error)
+        assert words in text and "num_workers=0" in text and "Begun" not in text and "Transformed" not in text, text
 
 
 def test_collate_fn_of_pictures_that_loaders_make():

@@ -442,7 +442,8 @@ def test_describe():
     assert file.getvalue() == text + "\n"
     assert re.search(r"1\. Resize\(.*\n     runs: loader's threads or GPU\n     exact", text), text
     assert re.search(r"2\. GaussianBlur\(.*\n.*\n     near: ", text) and re.search(r"3\. ToTensor\(\)\n     runs: Python worker", text)
-    assert "From here on in Python workers: own_function(): it is Python code" in text and text.count("Draws are penstock's") == 1
+    assert "From here on in Python: own_function(): it is Python code" in text and text.count("Draws are penstock's") == 1
+    assert text.count("or this process with num_workers=0") == 3, text
     with penstock.DataLoader(penstock.ImageFolder(VAL), transform=[V.CenterCrop(8), V.ToTensor(), V.Normalize(MEAN, STD)]) as loader:
         described = penstock.describe_transforms(loader, file=io.StringIO())
         assert re.search(r"1\. CenterCrop\(size=[\[(]8.*\n.*\n     exact", described), described

@@ -199,7 +199,7 @@ def test_two_lists_share_the_samples_by_a_draw():
     state = val.preprocessor.state_dict()
     val.preprocessor.check(state)
     other = penstock.Preprocessor(JOB, "val", overrides=two_lists("val", 0.5), cpu_fraction=0.25)
-    raises(penstock.ConfigError, "splits.val.cpu_fraction: 0.5 here, 0.25 there", other.check, state)
+    raises(penstock.ConfigError, "splits.val.cpu_fraction (saved: 0.5, now: 0.25)", other.check, state)
     assert other.fingerprint != val.preprocessor.fingerprint
     raises(penstock.ConfigError, "splits.val.cpu_fraction", penstock.Preprocessor(JOB, "val").check, state)
     # Which list it is, is drawn: without an index nobody can say.

@@ -26,6 +26,8 @@ struct Job {
   double read_s = 0;
   double python_s = 0;
   int64_t padding = 0;
+  int64_t loader_images = 0;  // of each
+  bool lost = false;          // another loader, which sends no report
 
   std::string report_of(int rank) const {
     json report = {{"rank", rank}, {"host", rank < 2 ? "a" : "b"}, {"elapsed_s", rank == 3 ? second_lived_s : 10.0}};
@@ -44,11 +46,12 @@ struct Job {
     } else {
       const double busy = rank == 3 && second_busy_fraction >= 0 ? second_busy_fraction : busy_fraction;
       report.update({{"role", "loader"}, {"threads", 4}, {"busy_fraction", busy}, {"decode_s", 10.0}});
-      report.update({{"read_s", read_s}, {"python_s", python_s}});
+      report.update({{"read_s", read_s}, {"python_s", python_s}, {"images", loader_images}});
       if (cpus > 0) report["cpus"] = cpus;
     }
     if (rank == 0) {
       report["coordinating_s"] = 0.2;
+      if (lost) report.update({{"lost_loaders", json::array({"rank 4 (loader, host b)"})}, {"losses", 1}});
       report["leases"] = {{"granted", 12345}, {"regranted", 3}, {"hedged", 1}};
       report["balance"] = {{"costs",
                             {{{"executors", "cpu"},
@@ -151,8 +154,15 @@ TEST_CASE("a data set in Python is not taken for a disk") {
   job.read_s = 35;
   job.python_s = 35;
   CHECK(says(job.sentence(), "The data set in Python held the job up"));
-  CHECK(says(job.sentence(), "78 % of it in this stage; make its __getitem__ faster; or raise loader.threads"));
+  CHECK(says(job.sentence(), "78 % of it in this stage; make its __getitem__ faster, or raise loader.threads"));
   CHECK_FALSE(says(job.sentence(), "storage"));
+  job.cpus = 8;
+  CHECK(
+      says(job.sentence(),
+           "make its __getitem__ faster, or start loaders on further nodes (all 8 CPUs of host b have work already, so "
+           "more threads there would not help)."));
+  CHECK_FALSE(says(job.sentence(), "penstock index"));
+  job.cpus = 0;
   job.python_s = 5;  // another split's
   CHECK(says(job.sentence(), "Reading files held the job up"));
 }
@@ -177,6 +187,19 @@ TEST_CASE("loaders' rows leave out the time before the first batch was asked for
   CHECK(says(text, "split train: 2,000 images in 20 batches, 200 images/s"));
   job.padding = 3;
   CHECK(says(report_text(job.merged()), "split train: 1,994 images and 6 of padding in 20 batches, "));
+}
+
+TEST_CASE("what lost loaders have made is told, as they have no row") {
+  Job job;
+  job.loader_images = 900;
+  CHECK_FALSE(says(report_text(job.merged()), "came from loaders"));
+  job.lost = true;
+  CHECK(
+      says(report_text(job.merged()),
+           "at least 200 of the 2,000 samples that were delivered came from loaders that were lost and are not in the "
+           "table\nlost on the way: rank 4 (loader, host b); "));
+  job.loader_images = 1000;
+  CHECK_FALSE(says(report_text(job.merged()), "came from loaders"));
 }
 
 TEST_CASE("the text has leases, costs, speeds and links") {

@@ -385,8 +385,8 @@ TEST_CASE("the pipeline's identity, against states of its own and of a DataLoade
   const Preprocessor other = with({"splits.val.pipeline.0.CenterCrop.size=20"});
   CHECK(other.fingerprint() != now.fingerprint());
   CHECK(complaint(other, now.state()) ==
-        "the pipeline of split 'val' is not the one that was saved: splits.val.pipeline.0.CenterCrop.size: [24] here, "
-        "[20] there (here: as it was saved, there: as it is now)");
+        "the pipeline of split 'val' is not the one that was saved: splits.val.pipeline.0.CenterCrop.size "
+        "(saved: [24], now: [20])");
   CHECK(complaint(with({}, "train"), now.state()).find("(with split 'val'): splits.train.pipeline") !=
         std::string::npos);
 

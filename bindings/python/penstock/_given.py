@@ -183,7 +183,7 @@ def _read_native(found: Any, translated: Any, asked: Asked) -> Given:
 def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Sequence[Any] = (),
                  rows: Optional[Sequence[int]] = None, kept_already: tuple = ()) -> Given:
     """Samples as they are, made by the program's own code."""
-    from . import _generators, _here, _own_samples, _pickled, _prefix, _worker
+    from . import _generators, _here, _own_samples, _pickled, _prefix, _transform_notes, _worker
     if asked.gpu_transform is not None:
         raise UsageError("gpu_transform is for pictures that loaders make", "leave it out, or give penstock.transforms")
     where = f"in {asked.num_workers} worker processes" if asked.num_workers else "in this process (num_workers=0)"
@@ -223,6 +223,7 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         spec["pickle"] = _worker.OWN + spec["pickle"]
         python = {"interpreter": sys.executable, "workers": asked.num_workers}
     else:
+        notes = _transform_notes.in_this_process(notes)
         here = _here.Here(own)
         spec = {"path": _pickled.import_path(), "pickle": here.text}
         python = _IN_THIS_PROCESS

@@ -337,6 +337,10 @@ class Transformed:
         self.dataset = dataset
         self.transform = transform
 
+    def programs_own(self) -> tuple:
+        """(data set, transforms): for messages about what cannot be pickled."""
+        return self.dataset, [self.transform]
+
     def __len__(self) -> int:
         return len(self.dataset)
 
@@ -386,6 +390,10 @@ class OwnSamples:
             texts = value if name == "classes" and isinstance(value, (list, tuple)) else ()
             if value is not None and all(_is_utf8(str(one)) for one in texts) and (name == "classes" or _answers(value)):
                 setattr(self, name, value)
+
+    def programs_own(self) -> tuple:
+        """(data set, transforms): for messages about what cannot be pickled."""
+        return self.dataset, []
 
     def __len__(self) -> int:
         return len(self.dataset)

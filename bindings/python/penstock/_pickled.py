@@ -196,12 +196,18 @@ def _dumps(obj):
     except UnpicklableDataset:
         raise
     except Exception as error:
-        culprit = _culprit(obj, cloudpickle or pickle)
+        dataset, transforms = _programs_own(obj)
+        step = _step_to_blame(transforms, cloudpickle or pickle)
+        culprit = _culprit(dataset, cloudpickle or pickle)
+        what = f"{type(dataset).__name__} cannot be pickled for the worker processes{culprit}" if step is None else \
+            f"the transform {_shown(step)} of {type(dataset).__name__} cannot be pickled for the worker processes"
+        advice = "Open files, connections and locks in the first __getitem__ instead of __init__; " if step is None else \
+            "Let it be a function or class of a module, which opens files and locks when it is first called; "
         raise UnpicklableDataset(
-            f"{type(obj).__name__} cannot be pickled for the worker processes{culprit}: {type(error).__name__}: {error}. "
-            "Open files, connections and locks in the first __getitem__ instead of __init__; "
+            f"{what}: {type(error).__name__}: {error}. {advice}"
             + ("" if cloudpickle else "lambdas and local classes need cloudpickle (pip install cloudpickle); ")
-            + "name a factory (dataset={'python': 'module:function'}); or say num_workers=0, for which nothing is pickled") from error
+            + ("name a factory (dataset={'python': 'module:function'}); " if step is None else "")
+            + "or say num_workers=0, for which nothing is pickled") from error
 
 
 def _by_value(obj, cloudpickle):
@@ -236,11 +242,46 @@ def _with_name(obj):
     return file.getvalue(), found[0] if found else None
 
 
+def _programs_own(obj):
+    """(the data set as the program gave it, the transforms that stand with it) of what this package has put around them."""
+    parts = getattr(type(obj), "programs_own", None)
+    if parts is None:
+        return obj, []
+    inside, transforms = parts(obj)
+    dataset, more = _programs_own(inside)
+    return dataset, [*transforms, *more]
+
+
+def _step_to_blame(transforms, pickler):
+    """The step that cannot be pickled, without what stands around it (Compose, lists); None: there is no such step."""
+    for one in transforms:
+        if _survives(one, pickler):
+            continue
+        inside = one if isinstance(one, (list, tuple)) else getattr(one, "transforms", None)
+        step = _step_to_blame(inside, pickler) if isinstance(inside, (list, tuple)) else None
+        return one if step is None else step
+    return None
+
+
+def _survives(value, pickler):
+    try:
+        pickler.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _shown(step):
+    """A function by its name, which says more than its address."""
+    text = getattr(step, "__qualname__", None) or " ".join(repr(step).split())
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
 def _culprit(obj, pickler):
-    """" (its attribute 'file', an io.TextIOWrapper)", where one attribute alone is to blame."""
+    """" (its attribute 'file', of type TextIOWrapper)", where one attribute alone is to blame."""
     for name, value in getattr(obj, "__dict__", {}).items():
-        try:
-            pickler.dumps(value)
-        except Exception:
-            return f" (its attribute '{name}', of type {type(value).__name__})"
+        if not _survives(value, pickler):
+            step = _step_to_blame([value], pickler)
+            why = "" if step is value else f", because of {_shown(step)}"
+            return f" (its attribute '{name}', of type {type(value).__name__}{why})"
     return ""

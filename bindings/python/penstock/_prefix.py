@@ -48,6 +48,10 @@ class Begun:
             return None
         return begun
 
+    def programs_own(self) -> tuple:
+        """(data set, transforms): for messages about what cannot be pickled."""
+        return self.source, self.rest
+
     def __len__(self) -> int:
         return len(self.source)
 

@@ -26,6 +26,7 @@ class Note(NamedTuple):
 _LOADER = "loader's threads or GPU"
 _FINISHING = "finishing"
 _WORKER = "Python worker"
+_HERE = "this process, in Python"  # where a loader has no workers
 _NOWHERE = "nowhere"
 _LAST_BIT = "where torch.linspace has fused multiply-add (on other CPUs its last bit differs)"
 
@@ -38,7 +39,7 @@ _ON_PIL = {
     "AugMix": "7.9 % of the bytes differ, by 120 at most: torchvision does the operations on tensors, also of PIL pictures",
 }
 _RESIZES = ("Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter")
-_OLDER = "equal bytes with Pillow before 13; since, where the height shrinks much more than the width, it resizes columns first"
+_OLDER = "equal bytes with Pillow before 13; Pillow 13 resizes columns first where the height shrinks much more than the width"
 _POLICIES = ("AutoAugment", "RandAugment", "TrivialAugmentWide")
 # Equal bytes on PIL pictures and tensors alike.
 _EVERYWHERE = ("CenterCrop", "RandomCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomErasing", "RandomInvert",
@@ -207,9 +208,19 @@ def begun_in_python(notes: list) -> list:
     return [note._replace(runs=f"{_WORKER}, by penstock") if note.runs.startswith(_LOADER) else note for note in notes]
 
 
+def in_this_process(notes: Any) -> list:
+    """Of a loader with num_workers=0, which has no workers."""
+    return [note._replace(runs=_HERE + note.runs[len(_WORKER):]) if note.runs.startswith(_WORKER) else note for note in notes]
+
+
 def all_in_python(notes: list) -> list:
     """Of one that runs as it is, because of a step that cannot be translated, or whose pictures' sizes differ before it."""
     return [note if note.runs == _WORKER else in_python(note.step) for note in notes]
+
+
+def _where(note: Note, of_loader: bool) -> str:
+    """A transform by itself may come to run in either place."""
+    return note.runs if of_loader or not note.runs.startswith(_WORKER) else f"{note.runs}, or this process with num_workers=0"
 
 
 def _notes_of(what: Any) -> tuple:
@@ -234,9 +245,10 @@ def describe_transforms(what: Any, file: Optional[TextIO] = None) -> str:
     UsageError for what is neither a loader nor a transform.
     """
     notes, why = _notes_of(what)
-    lines = [f"{number}. {note.step}\n     runs: {note.runs}\n     {note.pixels}" for number, note in enumerate(notes, 1)]
+    of_loader = hasattr(what, "_given") or hasattr(what, "_transform_notes")
+    lines = [f"{number}. {note.step}\n     runs: {_where(note, of_loader)}\n     {note.pixels}" for number, note in enumerate(notes, 1)]
     if why:
-        lines.append(f"From here on in Python workers: {why}." if not why.endswith(".") else f"From here on in Python workers: {why}")
+        lines.append(f"From here on in Python: {why}" + ("" if why.endswith(".") else "."))
     lines.append("Draws are penstock's (seed, epoch, index), not torch's: the same distributions, other numbers.")
     text = "\n".join(lines)
     print(text, file=file or sys.stdout)

@@ -258,7 +258,7 @@ class Search {
     const FleetChoice& best = *plan_.cheapest;
     std::string text;
     if (best.kind.empty()) {
-      text = "Do not disaggregate: " + best.name() + (best.beside == 1 ? " is" : " are") + " enough";
+      text = "No machine has to be added, as " + best.name() + (best.beside == 1 ? " is" : " are") + " enough";
     } else {
       text = best.name() + (best.machines == 1 && best.beside == 0 ? " is" : " are") + " enough";
       text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));

@@ -13,10 +13,10 @@ namespace {
 const PlanOptions kQuick{.seeds = 3, .screening_seeds = 2};
 
 // The programs take 8 x 32 images in 200 ms: 1,280 a second, which is 12.8 threads of 10 ms.
-TEST_CASE("cores beside the trainers that are enough are used: do not disaggregate") {
+TEST_CASE("cores beside the trainers that are enough are used, and no machine is added") {
   const FleetPlan plan = find_plan(small_plan({"nodes.gpu.cores=24"}), {}, kQuick);
   REQUIRE(plan.reachable);
-  CHECK(plan.sentence.find("Do not disaggregate: ") == 0);
+  CHECK(plan.sentence.find("No machine has to be added, as ") == 0);
   CHECK(plan.cheapest->kind.empty());
   CHECK(plan.cheapest->price_per_hour == 0);
   CHECK(plan.cheapest->threads >= 16);
