@@ -55,12 +55,7 @@ std::string check_quality(const ParamMap& params, std::string& culprit) {
 TransformInfo jpeg_info() {
   return {.name = "JPEG",
           .doc = "encodes the image as JPEG and decodes it again",
-          .params = {{.name = "quality",
-                      .kind = ParamKind::integers,
-                      .minimum = 1,
-                      .maximum = 100,
-                      .lengths = {1, 2},
-                      .doc = "the encoder's quality, or [lowest, highest]"}},
+          .params = {integers_info("quality", {}, 1, 100, {1, 2}, "the encoder's quality, or [lowest, highest]")},
           .check = check_quality,
           .make = [](const ParamMap& params) { return std::make_unique<Jpeg>(params); }};
 }

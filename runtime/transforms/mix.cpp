@@ -205,17 +205,9 @@ class CutMix final : public Mixing {
 };
 
 std::vector<ParamInfo> mixing_params() {
-  return {{.name = "alpha",
-           .kind = ParamKind::number,
-           .default_value = 1.0,
-           .minimum = 1e-3,
-           .maximum = 1e3,
-           .doc = "the share is drawn from Beta(alpha, alpha), once a batch"},
-          {.name = "num_classes",
-           .kind = ParamKind::integer,
-           .minimum = 1,
-           .maximum = 1 << 20,
-           .doc = "labels become shares of so many classes: float32 [n, num_classes]"}};
+  return {
+      number_info("alpha", 1.0, 1e-3, 1e3, "the share is drawn from Beta(alpha, alpha), once a batch"),
+      integer_info("num_classes", {}, 1, 1 << 20, "labels become shares of so many classes: float32 [n, num_classes]")};
 }
 
 }  // namespace

@@ -106,10 +106,7 @@ TransformInfo random_erasing_info() {
                       .lengths = {1, 3},
                       .doc = "colour of the box, before any Normalize: one number, [red, green, blue], or random: "
                              "uniform noise"},
-                     {.name = "inplace",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "torchvision's word; changes nothing here"}},
+                     boolean_info("inplace", false, "torchvision's word; changes nothing here")},
           .check = check_erasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomErasing>(params); }};
 }
