@@ -307,6 +307,17 @@ ParamInfo antialias_info() {
                       "cv2.resize does not. Leave it out");
 }
 
+std::function<std::string(const ParamMap&, std::string&)> rising(std::vector<std::string> names) {
+  return [names = std::move(names)](const ParamMap& params, std::string& culprit) {
+    for (const std::string& name : names) {
+      culprit = name;
+      const std::vector<double>& range = list_param(params, name);
+      if (range.front() > range.back()) return "must be [smaller, larger]";
+    }
+    return "";
+  };
+}
+
 std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::string& culprit) {
   const bool opencv = arithmetic == Arithmetic::opencv;
   if (opencv && spec.name == "ExifTranspose") {

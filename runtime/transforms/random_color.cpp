@@ -241,15 +241,6 @@ class RandomPhotometricDistort final : public PixelTransform {
   std::array<std::array<double, 2>, 4> range_{};
 };
 
-std::string check_distort(const ParamMap& params, std::string& culprit) {
-  for (const char* name : ColorJitter::kNames) {
-    culprit = name;
-    const std::vector<double>& range = list_param(params, name);
-    if (range[0] > range[1]) return "must be [smaller, larger]";
-  }
-  return {};
-}
-
 std::string check_grayscale(const ParamMap& params, std::string& culprit) {
   if (integer_param(params, "num_output_channels") == 3) return {};
   culprit = "num_output_channels";
@@ -352,7 +343,7 @@ TransformInfo random_photometric_distort_info() {
                  numbers_info("saturation", std::vector<double>{0.5, 1.5}, 0, 1e6, {2}, "[smallest, largest] factor"),
                  numbers_info("hue", std::vector<double>{-0.05, 0.05}, -0.5, 0.5, {2}, "[smallest, largest] turn"),
                  probability_info(0.5, "probability of each change")},
-      .check = check_distort,
+      .check = rising({"brightness", "contrast", "saturation", "hue"}),
       .make = [](const ParamMap& params) { return std::make_unique<RandomPhotometricDistort>(params); }};
 }
 

@@ -181,12 +181,6 @@ std::string check_sizes(const ParamMap& params, std::string& culprit) {
   return integer_param(params, "max_size") > integer_param(params, "min_size") ? "" : "must be larger than min_size";
 }
 
-std::string check_scale_range(const ParamMap& params, std::string& culprit) {
-  culprit = "scale_range";
-  const std::vector<double>& range = list_param(params, culprit);
-  return range[0] <= range[1] ? "" : "must be [smaller, larger]";
-}
-
 ParamInfo edge_info(const char* name, const char* doc) {
   return integer_info(name, {}, 1, kMaxSide, doc);
 }
@@ -250,7 +244,7 @@ TransformInfo scale_jitter_info() {
                                "what a scale of 1 fits the image into; as torchvision computes it, [width, height]"),
                  numbers_info("scale_range", std::vector<double>{0.1, 2.0}, 0, 1000, {2}, "[smallest, largest] scale"),
                  interpolation_info(), antialias_info()},
-      .check = check_scale_range,
+      .check = rising({"scale_range"}),
       .make = [](const ParamMap& params) { return std::make_unique<ScaleJitter>(params); }};
 }
 

@@ -4,6 +4,7 @@
 // The helpers below read a ParamMap that complete_params() has completed.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -106,5 +107,7 @@ ParamInfo warp_interpolation_info(const std::string& default_value);
 ParamInfo size_info(const std::string& doc);
 ParamInfo interpolation_info();
 ParamInfo antialias_info();
+// A check that each of these lists is [smaller, larger].
+std::function<std::string(const ParamMap&, std::string&)> rising(std::vector<std::string> names);
 
 }  // namespace penstock
