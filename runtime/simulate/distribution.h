@@ -7,8 +7,8 @@
 // Purpose: service times, sizes and times between faults of a simulated fleet. Every kind is drawn by inverting its
 //   distribution function at one uniform number, so that two worlds with the same numbers differ by what was changed
 //   alone (common random numbers), and by portable_math.h, so that they are the same with every compiler.
-// Kinds: constant; exponential; lognormal by its median and the deviation of the logarithm; empirical: quantiles, between
-//   which it is linear.
+// Kinds: constant; exponential; lognormal by its median and the deviation of the logarithm; empirical: quantiles,
+//   between which it is linear.
 // Thread-safety: values. Failure: Error(usage) for parameters that describe nothing (negative, out of order).
 #pragma once
 

@@ -42,7 +42,7 @@ struct Profile {
   std::string hash;  // of all of that, 32 hexadecimal digits
 };
 
-// From the report of a run (`penstock run --json`). `profile` says where that comes from: made_by to dataset, dataset_size.
+// From the report of a run (`penstock run --json`). `profile` has made_by to dataset, and dataset_size.
 Profile profile_of_report(const nlohmann::json& report, Profile profile);
 
 std::string to_text(const Profile& profile);  // with its hash
