@@ -24,8 +24,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/process/environment.h"
-#include "runtime/process/session_folder.h"
 #include "runtime/process/tree.h"
+#include "tests/support/session_folder.h"
 
 using namespace penstock;
 using Kind = HelperReport::Kind;
