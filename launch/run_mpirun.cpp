@@ -398,24 +398,24 @@ int run_launch_line(const LaunchLine& line) {
     poll(readable.data(), readable.size(), requests.interrupted_by() != 0 ? 200 : 1000);
     ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
-      requests.ask(arrived->signal);
+      requests.ask(*arrived);
     }
     while (const auto arrived = signals.next()) {
-      if (arrived->signal == SIGCHLD) continue;
-      if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
-        kill(pid, arrived->signal);
+      if (*arrived == SIGCHLD) continue;
+      if (*arrived == SIGUSR1 || *arrived == SIGUSR2) {
+        kill(pid, *arrived);
       } else {
-        requests.ask(arrived->signal);
+        requests.ask(*arrived);
       }
     }
   }
   const Nanoseconds mpirun_ended_at = clock.now();
   int interrupted_by = requests.interrupted_by();
   // What ended mpirun may have come to us too, and be unread: the signal is the reason then.
-  if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = arrived->signal;
+  if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = *arrived;
   while (const auto arrived = signals.next()) {
-    const bool asks = arrived->signal == SIGINT || (arrived->signal == SIGTERM && !line.end_in_order);
-    if (asks) interrupted_by = arrived->signal;
+    const bool asks = *arrived == SIGINT || (*arrived == SIGTERM && !line.end_in_order);
+    if (asks) interrupted_by = *arrived;
   }
   // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
   folder.wait_until_alone(line.grace_s + kHelpersEnd_s);

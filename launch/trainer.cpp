@@ -139,7 +139,7 @@ void Trainer::serve(const std::string& name, int local_trainer) {
 void Trainer::watch_signals(SignalFd& signals) {
   receiver_.watch(signals.fd(), [this, &signals] {
     while (const auto arrived = signals.next()) {
-      pass_signal(arrived->signal);
+      pass_signal(*arrived);
     }
   });
 }
@@ -195,7 +195,7 @@ void Trainer::clean_up(SignalFd& signals, const std::function<void(int)>& pass) 
     pollfd fds[] = {{helper_.poll_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
     poll(fds, 2, static_cast<int>(std::min(left, 60 * kSecond) / kMillisecond) + 1);
     while (const auto arrived = signals.next()) {
-      if (!request_.serve) pass(arrived->signal);
+      if (!request_.serve) pass(*arrived);
     }
   }
   helper_.kill();
