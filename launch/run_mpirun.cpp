@@ -26,6 +26,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/utf8.h"
+#include "runtime/process/exec_list.h"
 #include "runtime/process/session_folder.h"
 #include "runtime/process/signals.h"
 #include "runtime/process/tree.h"
@@ -35,19 +36,12 @@ namespace {
 
 constexpr const char* kInstallHint = "install Open MPI 4 or 5 (Debian: openmpi-bin) and have its mpirun in PATH";
 
-std::vector<char*> pointers(const std::vector<std::string>& argv) {
-  std::vector<char*> list;
-  for (const std::string& word : argv) list.push_back(const_cast<char*>(word.c_str()));
-  list.push_back(nullptr);
-  return list;
-}
-
 // Forks and execs; the pipe, closed by exec, tells why it failed. `prepare` runs in the child.
 template <class Prepare>
 pid_t spawn(const std::vector<std::string>& argv, Prepare prepare) {
   std::array<int, 2> failed{};
   if (pipe2(failed.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::runtime, "cannot make a pipe");
-  std::vector<char*> list = pointers(argv);
+  std::vector<char*> list = exec_list(argv);
   const pid_t pid = fork();
   if (pid == 0) {
     prepare();

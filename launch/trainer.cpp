@@ -31,12 +31,6 @@
 namespace penstock {
 namespace {
 
-std::string program_path() {
-  char path[4096] = {};
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
-}
-
 std::vector<std::string> program_of(const RunRequest& request) {
   if (!request.program.empty()) return request.program;
   std::vector<std::string> argv{program_path(), "drain", request.job_file};
@@ -78,6 +72,12 @@ int failure_code(int exit_code) {
 }
 
 }  // namespace
+
+std::string program_path() {
+  char path[4096] = {};
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
+}
 
 Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOptions& options,
                  std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
