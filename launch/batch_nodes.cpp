@@ -158,7 +158,7 @@ int serve_node(const BatchPlace& place, double grace_s) {
   const auto after = [&clock](double s) { return clock.now() + static_cast<Nanoseconds>(s * 1e9); };
   const auto asked_to_end = [&signals] {
     bool asked = false;
-    while (const auto arrived = signals.next()) asked |= arrived->signal != SIGUSR1 && arrived->signal != SIGUSR2;
+    while (const auto arrived = signals.next()) asked |= *arrived != SIGUSR1 && *arrived != SIGUSR2;
     return asked;
   };
   Nanoseconds deadline = after(2 * BatchNodes::kMeet_s);

@@ -11,6 +11,7 @@
 #include "launch/launch_line.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
+#include "runtime/process/exec_list.h"
 
 namespace penstock {
 
@@ -28,7 +29,7 @@ std::string script_for(const std::string& folder) {
 }
 
 // 0: it could not be started.
-pid_t start(std::vector<std::string> words, const std::string& standard_input) {
+pid_t start(const std::vector<std::string>& words, const std::string& standard_input) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return 0;
   const UniqueFd reading(ends[0]);
@@ -49,9 +50,7 @@ pid_t start(std::vector<std::string> words, const std::string& standard_input) {
   posix_spawn_file_actions_adddup2(&files, reading.get(), STDIN_FILENO);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = exec_list(words);
   pid_t pid = 0;
   const int problem = ::posix_spawnp(&pid, argv[0], &files, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
@@ -76,7 +75,7 @@ void clean_hosts(const std::vector<std::string>& hosts, const std::string& folde
     for (; !left.empty() && running.size() < kAtOnce; left.erase(left.begin())) {
       std::vector<std::string> words = command;
       words.insert(words.end(), {*left.begin(), "sh", "-s"});
-      if (const pid_t pid = start(std::move(words), script_for(folder)); pid > 0) running.insert(pid);
+      if (const pid_t pid = start(words, script_for(folder)); pid > 0) running.insert(pid);
     }
     std::erase_if(running, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
     if (!running.empty()) ::usleep(20'000);

@@ -60,7 +60,7 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
         SideIndex found;
         if (restart_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
           points[static_cast<size_t>(index)] = found.serialise();
-          row.check = sum_of_picture(sample.image);
+          row.check = check_of(sample.image);
         }
       } else {
         ++unusable;

@@ -34,12 +34,6 @@
 namespace penstock {
 namespace {
 
-std::string own_path() {
-  char path[4096] = {};
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
-}
-
 // Nodes that a cluster chooses: how many of which kind, before they have names.
 struct Cluster {
   std::string file;         // slurm, k8s or docker: what is written; empty: nothing
@@ -314,7 +308,7 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
   request.job = arguments.file;
   request.overrides = arguments.overrides;
   request.program = std::move(program);
-  request.penstock = own_path();
+  request.penstock = program_path();
   request.trainers = job.roles.trainers;
   request.trainers_given = job.roles.trainers_given;
   request.loader_threads = job.loader.threads;

@@ -71,7 +71,7 @@ struct LaunchRequest {
   std::string agent;  // what mpirun calls to reach another host; empty: what it finds, a batch system or ssh
   int cores = 1;      // of this node
   bool root = false;
-  std::string session_folder;  // from new_session_folder_name() or make_session_folder(); empty: none
+  std::string session_folder;  // from new_session_folder_name(); empty: none
   std::map<std::string, std::string>
       environment;  // PENSTOCK_CFG__* of it go to other hosts; the rest is mpirun's affair
 };

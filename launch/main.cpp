@@ -21,6 +21,7 @@
 #include "launch/command.h"
 #include "launch/end_channel.h"
 #include "runtime/base/error.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/base/switches.h"
 #include "runtime/base/utf8.h"
 #include "runtime/job/suggest.h"

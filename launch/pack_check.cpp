@@ -56,7 +56,7 @@ PackFindings check_whole_pack(const std::string& folder, const std::function<boo
         shard->read_at(record.offset, bytes);
         const auto whole = std::span(bytes).first(static_cast<size_t>(record.bytes));
         const auto rest = std::span(bytes).subspan(whole.size());
-        if (sum_of_record(whole) != table.row(index).check) {
+        if (check_of(whole) != table.row(index).check) {
           found.damaged.push_back(where + ": wrong checksum");
         } else if (std::any_of(rest.begin(), rest.end(), [](std::byte b) { return b != std::byte{0}; })) {
           found.damaged.push_back(where + ": bytes behind it that nobody wrote");

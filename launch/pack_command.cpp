@@ -76,7 +76,7 @@ class Interruption {
  public:
   Interruption() : signals_({SIGINT, SIGTERM}) {}
   bool came() {
-    while (const auto arrived = signals_.next()) signal_ = arrived->signal;
+    while (const auto arrived = signals_.next()) signal_ = *arrived;
     return signal_ != 0;
   }
   int exit_code() const { return 128 + signal_; }

@@ -38,7 +38,7 @@ void ShardWriter::add(const PackedSample& sample) {
   SampleRow& row = builder_.row(here);
   row.width = sample.width;
   row.height = sample.height;
-  row.check = sum_of_record(sample.record);
+  row.check = check_of(sample.record);
   at += sample.image_bytes;
   for (size_t f = 0; f < input_.fields(); ++f) {
     if (input_.in_table(f, index)) {

@@ -179,7 +179,7 @@ class PackWriter {
       bytes.resize(static_cast<size_t>(record.bytes));
       file.read_at(record.offset, bytes);
       checked_ += record.bytes;
-      if (sum_of_record(bytes) == table.row(i).check) continue;
+      if (check_of(bytes) == table.row(i).check) continue;
       throw Error(ErrorKind::dataset,
                   "'" + file.path() + "' is damaged: sample '" + std::string(table.key(i)) + "' has a wrong checksum");
     }

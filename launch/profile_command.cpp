@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "launch/command.h"
 #include "launch/findings.h"
@@ -39,18 +40,18 @@ void save_profile(const RunRequest& request, const Job& job, const nlohmann::jso
     if (!rank.contains("splits") || !rank["splits"].contains(split)) continue;
     samples = std::max(samples, rank["splits"][split].value("epoch_samples", int64_t{0}));
   }
-  ProfileOrigin origin;
+  Profile profile;
   const std::string processor = processor_name();
-  origin.made_by = request.profiled_by;
-  origin.machine = host_name() + ", " + (processor.empty() ? "unknown processor" : processor) + ", " +
-                   std::to_string(CpuSet::allowed().count()) + " cores";
-  origin.date = now_utc();
-  origin.version = PENSTOCK_VERSION;
-  origin.job = std::filesystem::path(job.path).filename();
-  origin.split = split;
-  origin.dataset = job.splits.at(split).dataset.title();
-  origin.dataset_size = samples;
-  Profile profile = profile_of_report(report, origin);
+  profile.made_by = request.profiled_by;
+  profile.machine = host_name() + ", " + (processor.empty() ? "unknown processor" : processor) + ", " +
+                    std::to_string(CpuSet::allowed().count()) + " cores";
+  profile.date = now_utc();
+  profile.version = PENSTOCK_VERSION;
+  profile.job = std::filesystem::path(job.path).filename();
+  profile.split = split;
+  profile.dataset = job.splits.at(split).dataset.title();
+  profile.dataset_size = samples;
+  profile = profile_of_report(report, std::move(profile));
   profile.pipeline = pipeline_hash(job, split);
   if (request.program.empty()) profile.step_ns = {};  // what took the batches was no training program
   write_output_file(request.profile_file, to_text(profile));

@@ -89,8 +89,8 @@ class RankOfJob {
     // Where a rank was ended before it listened, the others would wait for it. There is no program yet that needs its grace.
     options.given_up = [this] {
       while (const auto arrived = signals_.next()) {
-        if (arrived->signal == kEndInOrder || arrived->signal == kEndAtOnce) return true;
-        early_.push_back(arrived->signal);
+        if (*arrived == kEndInOrder || *arrived == kEndAtOnce) return true;
+        early_.push_back(*arrived);
       }
       return false;
     };
@@ -147,7 +147,7 @@ class RankOfJob {
     if (mpirun_survives_ranks(current_environment())) {
       loader_->watch(signals_.fd(), [this] {
         while (const auto arrived = signals_.next()) {
-          if (arrived->signal == SIGTERM) loader_->leave("SIGTERM");
+          if (*arrived == SIGTERM) loader_->leave("SIGTERM");
         }
       });
     }

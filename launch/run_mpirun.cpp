@@ -26,6 +26,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/utf8.h"
+#include "runtime/process/exec_list.h"
 #include "runtime/process/session_folder.h"
 #include "runtime/process/signals.h"
 #include "runtime/process/tree.h"
@@ -35,19 +36,12 @@ namespace {
 
 constexpr const char* kInstallHint = "install Open MPI 4 or 5 (Debian: openmpi-bin) and have its mpirun in PATH";
 
-std::vector<char*> pointers(const std::vector<std::string>& argv) {
-  std::vector<char*> list;
-  for (const std::string& word : argv) list.push_back(const_cast<char*>(word.c_str()));
-  list.push_back(nullptr);
-  return list;
-}
-
 // Forks and execs; the pipe, closed by exec, tells why it failed. `prepare` runs in the child.
 template <class Prepare>
 pid_t spawn(const std::vector<std::string>& argv, Prepare prepare) {
   std::array<int, 2> failed{};
   if (pipe2(failed.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::runtime, "cannot make a pipe");
-  std::vector<char*> list = pointers(argv);
+  std::vector<char*> list = exec_list(argv);
   const pid_t pid = fork();
   if (pid == 0) {
     prepare();
@@ -398,24 +392,24 @@ int run_launch_line(const LaunchLine& line) {
     poll(readable.data(), readable.size(), requests.interrupted_by() != 0 ? 200 : 1000);
     ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
-      requests.ask(arrived->signal);
+      requests.ask(*arrived);
     }
     while (const auto arrived = signals.next()) {
-      if (arrived->signal == SIGCHLD) continue;
-      if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
-        kill(pid, arrived->signal);
+      if (*arrived == SIGCHLD) continue;
+      if (*arrived == SIGUSR1 || *arrived == SIGUSR2) {
+        kill(pid, *arrived);
       } else {
-        requests.ask(arrived->signal);
+        requests.ask(*arrived);
       }
     }
   }
   const Nanoseconds mpirun_ended_at = clock.now();
   int interrupted_by = requests.interrupted_by();
   // What ended mpirun may have come to us too, and be unread: the signal is the reason then.
-  if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = arrived->signal;
+  if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = *arrived;
   while (const auto arrived = signals.next()) {
-    const bool asks = arrived->signal == SIGINT || (arrived->signal == SIGTERM && !line.end_in_order);
-    if (asks) interrupted_by = arrived->signal;
+    const bool asks = *arrived == SIGINT || (*arrived == SIGTERM && !line.end_in_order);
+    if (asks) interrupted_by = *arrived;
   }
   // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
   folder.wait_until_alone(line.grace_s + kHelpersEnd_s);

@@ -79,7 +79,7 @@ int run_single_process(const RunRequest& request, const Job& job) {
     for (auto& trainer : list) trainer->pass_signal(number);
   };
   list[0]->receiver().watch(signals.fd(), [&] {
-    while (const auto arrived = signals.next()) pass(arrived->signal);
+    while (const auto arrived = signals.next()) pass(*arrived);
   });
   ProgressPrinter progress(!request.quiet && !request.quiet_progress, false);
   list[0]->receiver().every(progress.interval_ns(),

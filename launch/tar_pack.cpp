@@ -17,6 +17,7 @@
 #include "launch/sample_files.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/datasets/containers.h"
 #include "runtime/datasets/table_source.h"
 
@@ -265,8 +266,7 @@ class TarWriter {
   void check_names(const std::vector<Member>& members) const {
     std::set<std::string> names;
     for (const Member& member : members) {
-      std::string name = member.name;
-      for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      std::string name = lower_case(member.name);
       if (name.size() > kMaxName) {
         throw Error(ErrorKind::usage,
                     "a member of a tar shard would be called '" + name.substr(0, 200) + "', which is longer than " +

@@ -31,12 +31,6 @@
 namespace penstock {
 namespace {
 
-std::string program_path() {
-  char path[4096] = {};
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
-}
-
 std::vector<std::string> program_of(const RunRequest& request) {
   if (!request.program.empty()) return request.program;
   std::vector<std::string> argv{program_path(), "drain", request.job_file};
@@ -78,6 +72,12 @@ int failure_code(int exit_code) {
 }
 
 }  // namespace
+
+std::string program_path() {
+  char path[4096] = {};
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
+}
 
 Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOptions& options,
                  std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
@@ -139,7 +139,7 @@ void Trainer::serve(const std::string& name, int local_trainer) {
 void Trainer::watch_signals(SignalFd& signals) {
   receiver_.watch(signals.fd(), [this, &signals] {
     while (const auto arrived = signals.next()) {
-      pass_signal(arrived->signal);
+      pass_signal(*arrived);
     }
   });
 }
@@ -195,7 +195,7 @@ void Trainer::clean_up(SignalFd& signals, const std::function<void(int)>& pass) 
     pollfd fds[] = {{helper_.poll_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
     poll(fds, 2, static_cast<int>(std::min(left, 60 * kSecond) / kMillisecond) + 1);
     while (const auto arrived = signals.next()) {
-      if (!request_.serve) pass(arrived->signal);
+      if (!request_.serve) pass(*arrived);
     }
   }
   helper_.kill();

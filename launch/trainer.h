@@ -37,6 +37,9 @@ namespace penstock {
 inline constexpr const char* kOrphaned =
     ": mpirun, or its daemon on that host, has ended without a word; was it killed?";
 
+// Where this program lies; "penstock", which PATH then has to find, where that cannot be told.
+std::string program_path();
+
 class Trainer {
  public:
   // `where` names it in messages: "trainer 1 (rank 1, host b)".

@@ -100,7 +100,6 @@ using Incoming = std::variant<MessageArrived, ChunkArrived, ChunkBufferReturned,
 
 struct Capabilities {
   const char* name = "";
-  bool zero_copy = false;            // the receiver reads the sender's chunk buffer in place
   bool detects_loss = false;         // PeerLost comes by itself, within a second
   bool carries_descriptors = false;  // send_with() works
   Nanoseconds delay_ns = 0;  // how long a message lies on its way, on average, while there is traffic; 0: no time

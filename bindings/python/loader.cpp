@@ -74,6 +74,12 @@ class LoaderHandle {
     (void)**this;
     return loader_;
   }
+  template <class Call>
+  auto unlocked(const Call& call) const {
+    const auto loader = hold();
+    const Unlocked gil;
+    return call(*loader);
+  }
   void close() {
     if (loader_) loader_->end_waits();
     loader_.reset();
@@ -180,28 +186,11 @@ void register_loader(nb::module_& module) {
       .def_prop_ro("closed", &LoaderHandle::closed)
       .def(
           "start_at",
-          [](LoaderHandle& self, int64_t epoch, int64_t step) {
-            BatchStream stream;
-            const auto loader = self.hold();
-            {
-              const Unlocked unlocked;
-              stream = loader->start_at(epoch, step);
-            }
-            return BatchStreamHandle(std::move(stream));
-          },
-          nb::arg("epoch"), nb::arg("step"))
-      .def(
-          "start_in_order",
           [](LoaderHandle& self, int64_t epoch, int64_t step, std::vector<int64_t> order) {
-            BatchStream stream;
-            const auto loader = self.hold();
-            {
-              const Unlocked unlocked;
-              stream = loader->start_at(epoch, step, std::move(order));
-            }
-            return BatchStreamHandle(std::move(stream));
+            return BatchStreamHandle(
+                self.unlocked([&](DataLoader& loader) { return loader.start_at(epoch, step, std::move(order)); }));
           },
-          nb::arg("epoch"), nb::arg("step"), nb::arg("order"))
+          nb::arg("epoch"), nb::arg("step"), nb::arg("order") = std::vector<int64_t>())
       .def(
           "state",
           [](LoaderHandle& self, int64_t epoch, int64_t step, int64_t order_samples) {
@@ -211,19 +200,14 @@ void register_loader(nb::module_& module) {
       .def(
           "resume",
           [](LoaderHandle& self, const std::string& state, int64_t order_samples) {
-            const auto loader = self.hold();
-            const Unlocked unlocked;
-            const Cursor cursor = loader->resume(state, order_samples);
+            const Cursor cursor =
+                self.unlocked([&](DataLoader& loader) { return loader.resume(state, order_samples); });
             return std::pair(cursor.epoch, cursor.step);
           },
           nb::arg("state"), nb::arg("order_samples") = 0)
       .def("spec", [](LoaderHandle& self) { return self->spec(); })
       .def("report_json",
-           [](LoaderHandle& self) {
-             const auto loader = self.hold();
-             const Unlocked unlocked;
-             return loader->report_json();
-           })
+           [](LoaderHandle& self) { return self.unlocked([](DataLoader& loader) { return loader.report_json(); }); })
       .def("fields", [](LoaderHandle& self) { return self->fields(); })
       .def(
           "is_image",
@@ -235,26 +219,22 @@ void register_loader(nb::module_& module) {
           "offered_memory",
           [](LoaderHandle& self) {
             std::vector<ExportedMemoryHandle> offered;
-            const auto loader = self.hold();
-            const Unlocked unlocked;
-            for (auto& memory : OfferedGpuMemory(*loader).take()) offered.push_back({std::move(memory)});
+            self.unlocked([&](DataLoader& loader) {
+              for (auto& memory : OfferedGpuMemory(loader).take()) offered.push_back({std::move(memory)});
+            });
             return offered;
           },
           "Of loaders' GPUs, each once.")
       .def(
           "use_memory",
           [](LoaderHandle& self, const ExportedMemoryHandle& memory) {
-            const auto loader = self.hold();
-            const Unlocked unlocked;
-            OfferedGpuMemory(*loader).use(*memory.memory);
+            self.unlocked([&](DataLoader& loader) { OfferedGpuMemory(loader).use(*memory.memory); });
           },
           nb::arg("memory"))
       .def(
           "ask_for_link",
           [](LoaderHandle& self, const ExportedMemoryHandle& memory, const std::string& identity) {
-            const auto loader = self.hold();
-            const Unlocked unlocked;
-            OfferedGpuMemory(*loader).ask_for_link(*memory.memory, identity);
+            self.unlocked([&](DataLoader& loader) { OfferedGpuMemory(loader).ask_for_link(*memory.memory, identity); });
           },
           nb::arg("memory"), nb::arg("identity"))
       .def(
@@ -263,17 +243,12 @@ void register_loader(nb::module_& module) {
              const std::vector<std::pair<uint64_t, uint64_t>>& places) {
             std::vector<MemoryRange> runs;
             for (const auto& [at, bytes] : places) runs.push_back({at, bytes});
-            const auto loader = self.hold();
-            const Unlocked unlocked;
-            OfferedGpuMemory(*loader).ask_for_images(*memory.memory, std::move(runs));
+            self.unlocked(
+                [&](DataLoader& loader) { OfferedGpuMemory(loader).ask_for_images(*memory.memory, std::move(runs)); });
           },
           nb::arg("memory"), nb::arg("places"))
       .def("use_no_memory",
-           [](LoaderHandle& self) {
-             const auto loader = self.hold();
-             const Unlocked unlocked;
-             OfferedGpuMemory(*loader).use_none();
-           })
+           [](LoaderHandle& self) { self.unlocked([](DataLoader& loader) { OfferedGpuMemory(loader).use_none(); }); })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
       .def_prop_ro("hold", [](LoaderHandle& self) { return self->hold(); })

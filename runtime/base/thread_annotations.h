@@ -26,7 +26,6 @@
 #define PENSTOCK_ACQUIRE(...) PENSTOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define PENSTOCK_TRY_ACQUIRE(...) PENSTOCK_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define PENSTOCK_RELEASE(...) PENSTOCK_ATTRIBUTE(release_capability(__VA_ARGS__))
-#define PENSTOCK_NO_ANALYSIS PENSTOCK_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace penstock {
 

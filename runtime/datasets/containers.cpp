@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/datasets/file_pattern.h"
 
 namespace penstock {
@@ -165,8 +166,7 @@ std::string without_blanks(std::string_view text) {
 
 void refuse_near_label(const std::string& title, const char* what, const std::vector<std::string>& known) {
   for (const std::string& name : known) {
-    std::string plain = without_blanks(name);
-    for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const std::string plain = lower_case(without_blanks(name));
     if (plain != "label" && plain != "labels") continue;
     throw Error(ErrorKind::dataset, "'" + title + "' has no " + what + " 'label', but one called '" + name + "'",
                 "say that it is the label, with dataset.label, or give it a name that is less like one");

@@ -63,10 +63,6 @@ void sort_as_python(std::vector<std::string>& names) {
 
 }  // namespace
 
-std::span<const std::string_view> image_extensions() {
-  return kExtensions;
-}
-
 bool has_image_extension(std::string_view name) {
   return std::any_of(kExtensions.begin(), kExtensions.end(), [name](std::string_view extension) {
     return name.size() >= extension.size() &&
@@ -303,7 +299,6 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
   std::string keys;
   for (size_t i = 0; i < classes_.size(); ++i) {
     add(listings[i], static_cast<int64_t>(i));
-    class_sizes_.push_back(listings[i].count);
     keys.clear();
     for (const ClassListing::Part& part : listings[i].parts) {
       part.for_each([&](std::string_view name) { (((keys += part.path) += '/') += name) += '\0'; });

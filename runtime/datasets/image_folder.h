@@ -8,7 +8,7 @@
 // Order: classes are the subfolders' names, sorted; within a class every folder below it (links followed) in the order
 //   of its path, and within each its files by name. "Sorted" is Python's order of str: by code point, bytes that are no
 //   UTF-8 counting as U+DC80 + (byte - 0x80). Note that paths are compared as text: "a" < "a-b" < "a/b".
-// A sample is whatever is not a folder and ends in one of image_extensions(), in any case; ".jpg" alone is one too.
+// A sample is whatever is not a folder and ends in one of torchvision's IMG_EXTENSIONS, in any case; ".jpg" alone is one too.
 // A part of it (FolderPart): of each class the pictures whose hash of seed and key is least are for validation, as many as the
 //   share says, rounded; at least one is left for training. So the parts have the same classes, no picture in common, and
 //   are the same wherever the folder stands. 24 bytes more for each file of the class that is being taken apart.
@@ -23,7 +23,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +35,6 @@ namespace penstock {
 inline constexpr int64_t kListedFileBytes = 65;
 
 // ".jpg", ".jpeg", …: torchvision's IMG_EXTENSIONS.
-std::span<const std::string_view> image_extensions();
 bool has_image_extension(std::string_view name);
 
 // a < b as Python orders the two names (os.fsdecode of them).
@@ -78,8 +76,6 @@ class ImageFolder final : public Source {
   Sum128 fingerprint() const override { return fingerprint_; }
 
   std::string path(int64_t index) const { return root_ + "/" + key(index); }
-  // Samples per class, in the order of class_names().
-  const std::vector<int64_t>& class_sizes() const { return class_sizes_; }
 
  private:
   struct Folder {
@@ -100,7 +96,6 @@ class ImageFolder final : public Source {
   FileSystem& files_;
   FieldTable fields_;
   std::vector<std::string> classes_;
-  std::vector<int64_t> class_sizes_;
   std::vector<Folder> folders_;
   std::vector<uint32_t> folder_of_;  // of each sample
   std::vector<uint64_t> name_end_;   // of each sample, in names_; it starts where its predecessor ends

@@ -3,7 +3,7 @@
 //   SampleTable table = SampleTable::parse(bytes_of_pack_index, owner);
 //   check_pack(table, "/data/train.pack", files);       // Error(dataset) unless index and shards belong together
 //   PackRecord record = record_of(table, 17);           // where sample 17's bytes are, in shard table.row(17).file
-//   sum_of_record(bytes) == table.row(17).check;
+//   check_of(bytes) == table.row(17).check;
 //
 // PACK.md beside this file has the wire format with its grammar and an example. In short: pack.index is a table
 //   (sample_table.h) whose files are the shards; a shard is a header, records, the table of its own samples, a trailer.
@@ -65,11 +65,6 @@ PackTrailer sealed(PackTrailer trailer);
 
 inline uint64_t pack_padded(uint64_t bytes) {
   return (bytes + kPackAlignment - 1) / kPackAlignment * kPackAlignment;
-}
-
-// The low 32 bits of XXH3-128: little more than half of CRC-32C's time here, and every read of a record pays it.
-inline uint32_t sum_of_record(std::span<const std::byte> record) {
-  return static_cast<uint32_t>(hash128(record).low);
 }
 
 // What the index says of its pack besides the samples: `options` of its table.

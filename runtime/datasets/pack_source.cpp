@@ -50,7 +50,7 @@ uint64_t PackSource::read_record(int64_t index, std::vector<std::byte>& bytes, s
   bytes.resize(static_cast<size_t>(record.bytes) + padding);
   const auto whole = std::span(bytes).first(static_cast<size_t>(record.bytes));
   shard->read_at(record.offset, whole);
-  if (sum_of_record(whole) != row.check) {
+  if (check_of(whole) != row.check) {
     throw FileError(EIO, path,
                     "'" + path + "' is damaged: the record of sample '" + key(index) + "' at byte " +
                         std::to_string(record.offset) + " has a wrong checksum",

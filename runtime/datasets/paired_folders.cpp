@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/lower_case.h"
 #include "runtime/datasets/folder_walk.h"
 #include "runtime/datasets/image_folder.h"
 #include "runtime/job/job.h"
@@ -16,12 +17,6 @@ namespace {
 // "a/b" of "a/b.png".
 std::string_view without_extension(std::string_view name) {
   return name.substr(0, name.rfind('.'));
-}
-
-std::string in_small_letters(std::string_view name) {
-  std::string out(name);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return out;
 }
 
 // The pictures of a folder by their names without extension.
@@ -38,9 +33,9 @@ class ByName {
     const std::string_view name = without_extension(image);
     if (const auto found = by_name_.find(name); found != by_name_.end()) return found->second;
     if (in_small_letters_.empty()) {
-      for (const std::string& one : there_) in_small_letters_[in_small_letters(without_extension(one))].push_back(&one);
+      for (const std::string& one : there_) in_small_letters_[lower_case(without_extension(one))].push_back(&one);
     }
-    const auto found = in_small_letters_.find(in_small_letters(name));
+    const auto found = in_small_letters_.find(lower_case(name));
     return found == in_small_letters_.end() ? none_ : found->second;
   }
 
@@ -56,8 +51,8 @@ const std::string* same_name(const ByName::Names& candidates, const std::string&
   const auto is_same = [&](const std::string* candidate) { return *candidate == image; };
   const auto same = std::find_if(candidates.begin(), candidates.end(), is_same);
   if (same != candidates.end()) return *same;
-  const auto is_alike = [wanted = in_small_letters(image)](const std::string* candidate) {
-    return in_small_letters(*candidate) == wanted;
+  const auto is_alike = [wanted = lower_case(image)](const std::string* candidate) {
+    return lower_case(*candidate) == wanted;
   };
   const auto alike = std::find_if(candidates.begin(), candidates.end(), is_alike);
   return std::count_if(candidates.begin(), candidates.end(), is_alike) == 1 ? *alike : nullptr;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/datasets/image_folder.h"
 
 namespace penstock {
@@ -13,9 +14,8 @@ namespace {
 constexpr std::array<std::string_view, 8> kSplitNames = {"train", "training",   "val",  "valid",
                                                          "eval",  "validation", "test", "testing"};
 
-bool is_split_name(std::string name) {
-  for (char& c : name) c = 'A' <= c && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-  return std::find(kSplitNames.begin(), kSplitNames.end(), name) != kSplitNames.end();
+bool is_split_name(const std::string& name) {
+  return std::find(kSplitNames.begin(), kSplitNames.end(), lower_case(name)) != kSplitNames.end();
 }
 
 bool holds_folders_alone(const std::string& folder, FileSystem& files) {

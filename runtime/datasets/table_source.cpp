@@ -51,10 +51,6 @@ void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored,
   }
 }
 
-uint32_t sum_of_picture(std::span<const std::byte> picture) {
-  return static_cast<uint32_t>(hash128(picture).low);
-}
-
 SampleStatus TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
   check_encoded(index);
   const SampleRow& row = table_.row(index);
@@ -73,7 +69,7 @@ SampleStatus TableSource::read(int64_t index, std::vector<std::byte>& bytes) con
   }
   bytes.resize(static_cast<size_t>(row.bytes));
   shard(row.file)->read_at(row.offset, bytes);
-  if (pictures_are_checked_ && row.check != 0 && row.check != sum_of_picture(bytes)) {
+  if (pictures_are_checked_ && row.check != 0 && row.check != check_of(bytes)) {
     throw FileError(EIO, paths_[row.file],
                     "'" + paths_[row.file] + "' is damaged: the picture of '" + key(index) + "' at byte " +
                         std::to_string(row.offset) + " is not the one that was there when its samples were listed",
@@ -110,8 +106,7 @@ SampleStatus TableSource::load(const DrawKey& key, SourceSample& sample) const {
     const FieldPlace& place = table_.place(shown_, index);
     // Damage before a crop that decoding recovers from would otherwise show without an index, and not with one.
     if (place.file == kInTable && place.bytes > 0 &&
-        (pictures_are_checked_ || row.check == 0 ||
-         row.check == sum_of_picture(std::span(storage).first(image_bytes)))) {
+        (pictures_are_checked_ || row.check == 0 || row.check == check_of(std::span(storage).first(image_bytes)))) {
       sample.restart_points = table_.value(place);
     }
   }

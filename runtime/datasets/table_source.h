@@ -31,9 +31,6 @@ namespace penstock {
 SampleStatus check_pixels(const PixelFormat& pixels, const DecodeLimits& limits);
 void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb);
 
-// SampleRow::check of a picture that has restart points, and of every one in TFRecord files.
-uint32_t sum_of_picture(std::span<const std::byte> picture);
-
 class TableSource final : public TabulatedSource {
  public:
   // `files` must outlive the object.

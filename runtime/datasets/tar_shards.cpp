@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/datasets/containers.h"
 #include "runtime/datasets/file_pattern.h"
 #include "runtime/datasets/image_folder.h"
@@ -35,11 +36,6 @@ bool is_meta(const std::string& name) {
   return false;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
 struct Part {
   uint64_t offset = 0;
   uint64_t bytes = 0;
@@ -49,7 +45,9 @@ struct Part {
 class Grouping {
  public:
   Grouping(const ContainerInput& input, TableBuilder& table)
-      : input_(input), table_(table), label_name_(input.dataset.label.empty() ? "cls" : lower(input.dataset.label)) {
+      : input_(input),
+        table_(table),
+        label_name_(input.dataset.label.empty() ? "cls" : lower_case(input.dataset.label)) {
     fields_ = field_requests(input.dataset);
   }
 
@@ -74,7 +72,7 @@ class Grouping {
       key_ = key;
       first_header_ = member.header;
     }
-    const std::string suffix = lower(member.name.substr(dot + 1));
+    const std::string suffix = lower_case(member.name.substr(dot + 1));
     if (!parts_.try_emplace(suffix, Part{member.data, member.size, member.header}).second) {
       refuse_shard(*file_, member.header, "sample '" + key + "' has two members '." + suffix + "'",
                    "a sample has each member once; shards are not joined in one archive");
@@ -97,7 +95,7 @@ class Grouping {
   }
 
   const Part& image_of() const {
-    const std::string wanted = lower(input_.dataset.image);
+    const std::string wanted = lower_case(input_.dataset.image);
     if (!wanted.empty()) {
       if (const Part* part = find(wanted)) return *part;
       refuse_shard(
@@ -147,7 +145,7 @@ class Grouping {
 
   void add_field(size_t number) {
     const FieldRequest& asked = fields_[number];
-    const std::string plain = lower(asked.name);
+    const std::string plain = lower_case(asked.name);
     const std::string array = plain == "npy" || plain.ends_with(".npy") ? plain : plain + ".npy";
     const bool first = table_.size() == 1;
     const bool tensor = first ? !asked.has_kind && find(array) != nullptr : table_.facts().fields[number].fixed_size();

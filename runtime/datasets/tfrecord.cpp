@@ -253,7 +253,7 @@ class TfListing {
     }
     const auto bytes = image->second.bytes.front();
     table_.add(key, 0, number, offset + static_cast<uint64_t>(bytes.data() - data.data()), bytes.size());
-    table_.row(table_.size() - 1).check = sum_of_picture(bytes);
+    table_.row(table_.size() - 1).check = check_of(bytes);
     why = add_label(found);
     for (size_t f = 0; f < fields_.size() && why.empty(); ++f) {
       why = add_field(f, found, [&](std::span<const std::byte> value) {

@@ -117,7 +117,7 @@ void read_nodes(const YamlNode& root, Cluster& cluster, Reading& reading) {
       continue;
     }
     ClusterNode& node = cluster.nodes[entry.key];
-    read_level(node_sections(), {}, entry.value, entry.key_span, path + ".", node, reading);
+    read_level(node_sections(), {}, entry.value, path + ".", node, reading);
     check_node(path, entry.key_span, node, reading.complaints);
   }
 }
@@ -173,7 +173,7 @@ Cluster parse_cluster(const std::string& text, const std::string& path, const st
     if (!root.is_mapping() && !root.is_null()) {
       complaints.add(root.span, "a cluster file is a mapping of keys, found " + describe(root));
     } else {
-      read_level(cluster_sections(), {"nodes"}, root, root.span, "", cluster, reading);
+      read_level(cluster_sections(), {"nodes"}, root, "", cluster, reading);
       read_nodes(root, cluster, reading);
       const Span& where = root.span;
       if (complaints.empty() && cluster.trainers() == 0) {

@@ -29,7 +29,7 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
     return;
   }
   const size_t before = complaints.count();
-  read_level(split_sections(), {"pipeline", "gpu_pipeline"}, node, key, path + ".", split, reading);
+  read_level(split_sections(), {"pipeline", "gpu_pipeline"}, node, path + ".", split, reading);
   if (const YamlNode* pipeline = value_at(node, "pipeline")) {
     read_pipeline(*pipeline, path + ".pipeline", split.pipeline, reading);
   } else {
@@ -49,7 +49,7 @@ void read_content(const YamlNode& root, Job& job, Complaints& complaints) {
     std::erase_if(section.keys, [](const Key<Job>& key) { return !key.content; });
     if (!section.keys.empty()) sections.push_back(std::move(section));
   }
-  read_level(sections, {"split"}, root, root.span, "", job, reading);
+  read_level(sections, {"split"}, root, "", job, reading);
 }
 
 // Parts of one folder have nothing in common only where all splits take it apart alike.
@@ -77,7 +77,7 @@ void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& comp
     complaints.add(root.span, "a job file is a mapping of keys, found " + describe(root));
     return;
   }
-  read_level(job_sections(), {"splits"}, root, root.span, "", job, reading);
+  read_level(job_sections(), {"splits"}, root, "", job, reading);
   if (job.balancer.heartbeat_s >= job.balancer.lost_after_s) {
     const YamlNode* culprit = value_at(root, "balancer", "lost_after_s");
     if (culprit == nullptr) culprit = value_at(root, "balancer", "heartbeat_s");

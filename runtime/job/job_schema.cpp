@@ -92,22 +92,14 @@ template <class T>
 void add_level(const std::vector<Section<T>>& sections, Json& properties, std::vector<std::string>& required) {
   for (const Section<T>& section : sections) {
     if (section.name.empty()) {
-      for (const Key<T>& key : section.keys) {
-        properties[key.info.name] = param_schema(key.info);
-        if (!key.info.default_value) required.push_back(key.info.name);
-      }
+      for (const Key<T>& key : section.keys) properties[key.info.name] = param_schema(key.info);
       continue;
     }
     Json inner = Json::object();
-    std::vector<std::string> inner_required;
-    for (const Key<T>& key : section.keys) {
-      inner[key.info.name] = param_schema(key.info);
-      if (!key.info.default_value) inner_required.push_back(key.info.name);
-    }
-    if (!inner_required.empty()) required.push_back(section.name);
-    if (inner_required.empty() && !section.one_of.empty()) required.push_back(section.name);
-    Json& object = properties[section.name] = object_schema(section.doc, std::move(inner), inner_required);
+    for (const Key<T>& key : section.keys) inner[key.info.name] = param_schema(key.info);
+    Json& object = properties[section.name] = object_schema(section.doc, std::move(inner), {});
     if (section.one_of.empty()) continue;
+    required.push_back(section.name);
     object["type"] = "object";
     for (const std::string& name : section.one_of) object["oneOf"].push_back({{"required", {name}}});
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/base/lower_case.h"
 #include "runtime/job/key_table_builder.h"
 #include "runtime/job/suggest.h"
 

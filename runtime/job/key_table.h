@@ -28,7 +28,7 @@ struct Key {
   std::function<ParamValue(const T&)> get;
   std::function<void(T&, const ParamValue&)> set;
 
-  bool left_out(const T& t) const { return sparse && info.default_value && get(t) == *info.default_value; }
+  bool left_out(const T& t) const { return sparse && get(t) == *info.default_value; }
 };
 
 template <class T>

@@ -1,6 +1,6 @@
 // One level of a file, by its table: keys and sections into the struct's members, everything else into complaints.
 //
-//   read_level(job_sections(), {"splits"}, root, root.span, "", job, reading);
+//   read_level(job_sections(), {"splits"}, root, "", job, reading);
 //
 // Reads on after every complaint. Internal to runtime/job: job_reader.cpp and cluster.cpp.
 #pragma once
@@ -52,32 +52,25 @@ void read_key(const Key<T>& key, const YamlNode::Entry& entry, const std::string
   reading.note(path, entry.value);
 }
 
-// The keys of one named section, `node` being its value (nullptr: the section is not there at all).
+// The keys of one named section, `node` being its value.
 template <class T>
-void read_section(const Section<T>& section, const YamlNode* node, const Span& owner, const std::string& prefix,
-                  T& target, Reading& reading) {
+void read_section(const Section<T>& section, const YamlNode& node, const std::string& prefix, T& target,
+                  Reading& reading) {
   std::vector<std::string> names;
   for (const Key<T>& key : section.keys) names.push_back(key.info.name);
-  if (node != nullptr && node->kind == YamlNode::Kind::unknown) return;
-  if (node != nullptr && !node->is_null() && !node->is_mapping()) {
+  if (node.kind == YamlNode::Kind::unknown) return;
+  if (!node.is_null() && !node.is_mapping()) {
     const std::string path = prefix.substr(0, prefix.size() - 1);
     reading.complaints.add(
-        node->span, in_quotes(path) + ": expected a mapping of " + list_of(names, "and") + ", found " + describe(*node),
-        node->is_scalar() ? "write {" + names.front() + ": " + node->text.substr(0, 60) + "}" : "");
+        node.span, in_quotes(path) + ": expected a mapping of " + list_of(names, "and") + ", found " + describe(node),
+        node.is_scalar() ? "write {" + names.front() + ": " + node.text.substr(0, 60) + "}" : "");
     return;
   }
-  if (node != nullptr) {
-    for (const YamlNode::Entry& entry : node->entries) {
-      if (const Key<T>* key = find_key(section, entry.key)) {
-        read_key(*key, entry, prefix + entry.key, target, reading);
-      } else {
-        unknown_key(entry, prefix, names, reading);
-      }
-    }
-  }
-  for (const Key<T>& key : section.keys) {
-    if (!key.info.default_value && (node == nullptr || node->find(key.info.name) == nullptr)) {
-      reading.complaints.add(owner, "missing required key " + in_quotes(key.info.name) + " " + in_section(prefix));
+  for (const YamlNode::Entry& entry : node.entries) {
+    if (const Key<T>* key = find_key(section, entry.key)) {
+      read_key(*key, entry, prefix + entry.key, target, reading);
+    } else {
+      unknown_key(entry, prefix, names, reading);
     }
   }
 }
@@ -85,7 +78,7 @@ void read_section(const Section<T>& section, const YamlNode* node, const Span& o
 // A level of keys and sections; `more` are names that the caller reads itself.
 template <class T>
 void read_level(const std::vector<Section<T>>& sections, const std::vector<std::string>& more, const YamlNode& node,
-                const Span& owner, const std::string& prefix, T& target, Reading& reading) {
+                const std::string& prefix, T& target, Reading& reading) {
   for (const YamlNode::Entry& entry : node.entries) {
     bool known = std::find(more.begin(), more.end(), entry.key) != more.end();
     for (const Section<T>& section : sections) {
@@ -96,15 +89,10 @@ void read_level(const std::vector<Section<T>>& sections, const std::vector<std::
         }
       } else if (section.name == entry.key) {
         known = true;
-        read_section(section, &entry.value, entry.key_span, prefix + entry.key + ".", target, reading);
+        read_section(section, entry.value, prefix + entry.key + ".", target, reading);
       }
     }
     if (!known) unknown_key(entry, prefix, names_at_level(sections, more), reading);
-  }
-  for (const Section<T>& section : sections) {
-    if (!section.name.empty() && node.find(section.name) == nullptr) {
-      read_section<T>(section, nullptr, owner, prefix + section.name + ".", target, reading);
-    }
   }
 }
 

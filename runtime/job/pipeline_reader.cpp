@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/base/lower_case.h"
 #include "runtime/job/suggest.h"
 #include "runtime/job/value_reader.h"
 #include "runtime/transforms/catalog.h"

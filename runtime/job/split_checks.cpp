@@ -42,16 +42,18 @@ void place_folder(const YamlNode& node, const std::string& job_path, const std::
   }
 }
 
+// nullptr: not given, or not as one value, which has been complained of.
+const YamlNode* scalar_at(const YamlNode& node, const char* section, const char* name) {
+  const YamlNode* value = value_at(node, section, name);
+  return value == nullptr || !value->is_scalar() ? nullptr : value;
+}
+
 // Pictures that belong together: `images`, and at least one of what belongs to it.
 void check_paired(const YamlNode& node, const std::string& path, const std::string& job_path, SplitSpec& split,
                   Complaints& complaints) {
-  const auto given = [&](const char* name) -> const YamlNode* {
-    const YamlNode* value = value_at(node, "dataset", name);
-    return value == nullptr || !value->is_scalar() ? nullptr : value;
-  };
-  const YamlNode* images = given("images");
-  const YamlNode* targets = given("targets");
-  const YamlNode* masks = given("masks");
+  const YamlNode* images = scalar_at(node, "dataset", "images");
+  const YamlNode* targets = scalar_at(node, "dataset", "targets");
+  const YamlNode* masks = scalar_at(node, "dataset", "masks");
   if (targets != nullptr)
     place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
   if (masks != nullptr) place_folder(*masks, job_path, path + ".dataset.masks", split.dataset.masks, complaints);
@@ -159,10 +161,6 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   Complaints& complaints = reading.complaints;
   const YamlNode::Entry* section = node.find("dataset");
   if (section != nullptr && !section->value.is_mapping() && !section->value.is_null()) return;  // complained of already
-  const auto given = [&](const char* name) -> const YamlNode* {
-    const YamlNode* value = value_at(node, "dataset", name);
-    return value == nullptr || !value->is_scalar() ? nullptr : value;
-  };
   std::vector<std::string> kinds;
   const YamlNode* first = nullptr;
   const char* first_kind = "";
@@ -171,7 +169,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   for (const DatasetKind& kind : kDatasetKinds) {
     kinds.emplace_back(kind.key);
     none = none && value_at(node, "dataset", kind.key) == nullptr;
-    const YamlNode* value = given(kind.key);
+    const YamlNode* value = scalar_at(node, "dataset", kind.key);
     if (value == nullptr) continue;
     if (kind.place != DatasetPlace::none)
       place_folder(*value, job_path, path + ".dataset." + kind.key, split.dataset.*kind.value, complaints);
@@ -189,7 +187,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
                    "or one of " + list_of(std::vector<std::string>(kinds.begin() + 1, kinds.end()), "and"));
   }
   check_paired(node, path, job_path, split, complaints);
-  const YamlNode* python = given("python");
+  const YamlNode* python = scalar_at(node, "dataset", "python");
   if (python != nullptr && !is_python_name(python->text)) {
     complaints.add(python->span,
                    in_quotes(path + ".dataset.python") + ": expected 'package.module:name', found " + describe(*python),
@@ -205,7 +203,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
     for (const TransformSpec& spec : *list) uses_python = uses_python || spec.name == "Python";
   }
   std::string folders;
-  const YamlNode* place = given("path");
+  const YamlNode* place = scalar_at(node, "dataset", "path");
   if (place != nullptr) {
     for (size_t at = 0; at <= place->text.size();) {
       const size_t end = std::min(place->text.find(':', at), place->text.size());
@@ -224,14 +222,10 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
 void check_sampler(const YamlNode& node, const std::string& path, const std::string& job_path, SplitSpec& split,
                    Complaints& complaints) {
   SamplerSpec& sampler = split.sampler;
-  const auto given = [&](const char* name) -> const YamlNode* {
-    const YamlNode* value = value_at(node, "sampler", name);
-    return value == nullptr || !value->is_scalar() ? nullptr : value;
-  };
-  const YamlNode* indices = given("indices");
-  const YamlNode* weights = given("weights");
-  const YamlNode* program = sampler.program ? given("program") : nullptr;
-  const YamlNode* shuffle = sampler.shuffle ? given("shuffle") : nullptr;
+  const YamlNode* indices = scalar_at(node, "sampler", "indices");
+  const YamlNode* weights = scalar_at(node, "sampler", "weights");
+  const YamlNode* program = sampler.program ? scalar_at(node, "sampler", "program") : nullptr;
+  const YamlNode* shuffle = sampler.shuffle ? scalar_at(node, "sampler", "shuffle") : nullptr;
   if (indices != nullptr) place_folder(*indices, job_path, path + ".sampler.indices", sampler.indices, complaints);
   if (weights != nullptr) place_folder(*weights, job_path, path + ".sampler.weights", sampler.weights, complaints);
 
@@ -253,14 +247,14 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
     complaints.add(weights->span, "'weights' draws samples at random, and an eval split counts every sample once",
                    "use mode: train, or sampler.indices");
   }
-  const YamlNode* replacement = given("replacement");
+  const YamlNode* replacement = scalar_at(node, "sampler", "replacement");
   if (replacement != nullptr && weights != nullptr && !sampler.replacement) {
     complaints.add(replacement->span,
                    "'replacement: false' is not supported: torch's numbers for it depend on how torch was built",
                    "use replacement: true, or write torch's draw to a file and name it as sampler.indices");
   }
   for (const char* name : {"num_samples", "replacement"}) {
-    const YamlNode* value = given(name);
+    const YamlNode* value = scalar_at(node, "sampler", name);
     // As in torch.utils.data.RandomSampler(replacement=False): what is not drawn by weights has none.
     const bool without = value == replacement && !sampler.replacement;
     if (value != nullptr && weights == nullptr && !without) {
@@ -269,7 +263,7 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
   }
   if (weights == nullptr) sampler.replacement = SamplerSpec{}.replacement;  // the same split, said or not
   for (const char* name : {"file_hash", "file_count"}) {
-    const YamlNode* value = given(name);
+    const YamlNode* value = scalar_at(node, "sampler", name);
     if (value != nullptr && indices == nullptr && weights == nullptr) {
       complaints.add(value->span, in_quotes(name) + " belongs to 'indices' or 'weights', and neither is given");
     }

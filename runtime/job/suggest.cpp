@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/lower_case.h"
+
 namespace penstock {
 namespace {
 
@@ -16,14 +18,6 @@ std::string folded(std::string_view text) {
 }
 
 }  // namespace
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the usual table: the current one and, for swapped neighbours, the two before it.

@@ -19,6 +19,5 @@ size_t edit_distance(std::string_view a, std::string_view b);
 std::string suggest(std::string_view name, const std::vector<std::string>& known);  // empty: nothing is close
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 std::string list_of(const std::vector<std::string>& names, std::string_view conjunction);
-std::string lower_case(std::string_view text);  // ASCII only
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/json_text.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/job/suggest.h"
 
 namespace penstock {

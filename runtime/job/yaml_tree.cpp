@@ -9,6 +9,8 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "runtime/base/lower_case.h"
+
 namespace penstock {
 namespace {
 
@@ -63,7 +65,7 @@ class TreeBuilder : public YAML::EventHandler {
     const std::string_view rest = std::string_view(source_.text()).substr(node.span.offset);
     if (rest.starts_with("~")) {
       node.span.length = 1;
-    } else if (lower_of(rest.substr(0, 4)) == "null") {
+    } else if (lower_case(rest.substr(0, 4)) == "null") {
       node.span.length = 4;
     }
     place(std::move(node), false);
@@ -136,12 +138,6 @@ class TreeBuilder : public YAML::EventHandler {
     Span key_span;
     std::unordered_map<std::string, size_t> seen;  // key to its line
   };
-
-  static std::string lower_of(std::string_view text) {
-    std::string out(text);
-    for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    return out;
-  }
 
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
     refuse_anchor(mark, anchor);

@@ -112,10 +112,6 @@ void grayscale(PixelBuffer& image) {
   for (uint8_t* p = image.row(0); p != end; p += 3) p[0] = p[1] = p[2] = grey_of(p[0], p[1], p[2]);
 }
 
-void adjust_brightness(PixelBuffer& image, float factor) {
-  map_bytes(image, brightness_table(factor));
-}
-
 void adjust_contrast(PixelBuffer& image, float factor) {
   uint64_t sum = 0;
   const uint8_t* end = image.row(0) + byte_count(image);

@@ -1,6 +1,6 @@
 // Colour operations on whole images: what Pillow's ImageEnhance, ImageOps and convert do, byte for byte.
 //
-//   adjust_brightness(image, 1.3F);
+//   adjust_contrast(image, 1.3F);
 //   equalize(image);
 //   adjust_sharpness(image, 2.0F, scratch);
 //
@@ -31,8 +31,7 @@ void map_bytes(PixelBuffer& image, const ByteTable& table);
 // Image.convert("L"), three times.
 void grayscale(PixelBuffer& image);
 
-// ImageEnhance.Brightness, Contrast, Color, Sharpness; the factor is 1 for no change.
-void adjust_brightness(PixelBuffer& image, float factor);
+// ImageEnhance.Contrast, Color, Sharpness; the factor is 1 for no change.
 void adjust_contrast(PixelBuffer& image, float factor);
 void adjust_saturation(PixelBuffer& image, float factor);
 void adjust_sharpness(PixelBuffer& image, float factor, PaintScratch& scratch);

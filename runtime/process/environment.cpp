@@ -18,7 +18,7 @@ bool is_launcher_variable(std::string_view name) {
 }
 
 std::vector<std::string> trainer_environment(const std::vector<std::string>& inherited, const TrainerPlace& place) {
-  std::vector<std::pair<std::string, std::string>> ours{
+  const std::vector<std::pair<std::string, std::string>> ours{
       {"RANK", std::to_string(place.rank)},
       {"WORLD_SIZE", std::to_string(place.world_size)},
       {"LOCAL_RANK", std::to_string(place.local_rank)},
@@ -29,11 +29,6 @@ std::vector<std::string> trainer_environment(const std::vector<std::string>& inh
       {"PENSTOCK_TOKEN", place.token},
       {"PENSTOCK_JOB", place.job},
   };
-  if (place.gpus) {
-    std::string list;
-    for (const std::string& gpu : *place.gpus) list += (list.empty() ? "" : ",") + gpu;
-    ours.emplace_back("CUDA_VISIBLE_DEVICES", list);
-  }
   std::vector<std::string> result;
   for (const std::string& entry : inherited) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));

@@ -8,7 +8,6 @@
 // Pure; safe anywhere.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +25,6 @@ struct TrainerPlace {
   std::string receiver;
   std::string token;  // PENSTOCK_TOKEN: shown by the client when it connects
   std::string job;    // PENSTOCK_JOB: path of the job file, or its name
-  // The node's GPUs for the trainers, every trainer the same list (LOCAL_RANK picks one). Nothing: leave
-  // CUDA_VISIBLE_DEVICES as it is; an empty list: no GPU at all.
-  std::optional<std::vector<std::string>> gpus;
 };
 
 // "NAME=value" entries in, "NAME=value" entries out: the inherited ones in their order, without those removed or

@@ -150,25 +150,17 @@ void Helper::start(const ProgramSpec& spec) {
 
 // A helper that is gone shows as the report `ended`; there is nothing to add here.
 void Helper::signal(int number) {
-  WireWriter out;
-  out.u8(code(HelperPacket::signal));
-  out.i32(number);
-  send_packet(out.bytes());
+  send_packet(helper_packet(HelperPacket::signal, number));
 }
 
 void Helper::stop(double grace_s) {
-  WireWriter out;
-  out.u8(code(HelperPacket::stop));
-  out.f64(std::isfinite(grace_s) ? grace_s : 0);
-  send_packet(out.bytes());
+  send_packet(helper_packet(HelperPacket::stop, std::isfinite(grace_s) ? grace_s : 0));
   resume();
 }
 
 bool Helper::ask() {
   if (asked_) return false;
-  WireWriter out;
-  out.u8(code(HelperPacket::ask));
-  asked_ = send_packet(out.bytes());
+  asked_ = send_packet(helper_packet(HelperPacket::ask));
   return true;
 }
 

@@ -65,9 +65,7 @@ class HelperLoop {
 
   // Returns the helper's exit status.
   int run() {
-    WireWriter ready;
-    ready.u8(code(signals_ >= 0 ? HelperPacket::ready : HelperPacket::ended));
-    send(ready);
+    send(helper_packet(signals_ >= 0 ? HelperPacket::ready : HelperPacket::ended));
     if (signals_ < 0) return 1;
     try {
       while (!over_) step();
@@ -77,10 +75,7 @@ class HelperLoop {
     flush(1.0);
     if (launcher_gone_) signal_rank(SIGKILL);
     folder_.release();
-    WireWriter ended;
-    ended.u8(code(HelperPacket::ended));
-    ended.u8(clean ? 1 : 0);
-    send(ended);
+    send(helper_packet(HelperPacket::ended, clean));
     return clean ? 0 : 1;
   }
 
@@ -148,11 +143,7 @@ class HelperLoop {
     // A program that SIGTERM ended may have been forking a child just then, unseen by the walk over the tree.
     if (ending_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) signal_descendants(getpid(), SIGTERM);
     flush(0.2);
-    WireWriter out;
-    out.u8(code(HelperPacket::exited));
-    out.i64(pid);
-    out.i32(status);
-    send(out);
+    send(helper_packet(HelperPacket::exited, int64_t{pid}, status));
   }
 
   void take_packet() {
@@ -176,12 +167,7 @@ class HelperLoop {
       }
       case HelperPacket::signal: pass_on(in.i32()); break;
       case HelperPacket::stop: begin_end(in.f64()); break;
-      case HelperPacket::ask: {
-        WireWriter here;
-        here.u8(code(HelperPacket::here));
-        send(here);
-        break;
-      }
+      case HelperPacket::ask: send(helper_packet(HelperPacket::here)); break;
       default: break;
     }
   }
@@ -234,21 +220,13 @@ class HelperLoop {
       fail(problem);
       return;
     }
-    WireWriter out;
-    out.u8(code(HelperPacket::started));
-    out.i64(program_);
-    send(out);
+    send(helper_packet(HelperPacket::started, int64_t{program_}));
   }
 
-  void fail(const std::string& text) {
-    WireWriter out;
-    out.u8(code(HelperPacket::start_failed));
-    out.text(text.substr(0, 4096));
-    send(out);
-  }
+  void fail(const std::string& text) { send(helper_packet(HelperPacket::start_failed, text.substr(0, 4096))); }
 
-  void send(const WireWriter& packet) {
-    ::send(socket_, packet.bytes().data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  void send(const std::vector<std::byte>& packet) {
+    ::send(socket_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   int socket_;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/base/codec.h"
-
 namespace penstock {
 std::vector<std::vector<std::byte>> spec_packets(const ProgramSpec& spec) {
   WireWriter whole;
@@ -14,7 +12,7 @@ std::vector<std::vector<std::byte>> spec_packets(const ProgramSpec& spec) {
     const size_t size = std::min(kSpecPartBytes, bytes.size() - at);
     const bool last = at + size == bytes.size();
     WireWriter out;
-    out.u8(code(last ? HelperPacket::spec_end : HelperPacket::spec_part));
+    codec::put(out, last ? HelperPacket::spec_end : HelperPacket::spec_part);
     out.raw(bytes.data() + at, size);
     packets.push_back(out.take());
   }

@@ -11,7 +11,7 @@
 //   for (const auto& packet : spec_packets(spec)) send(packet);
 //   ProgramSpec spec = decode_spec(bytes_of_all_parts);       // Error(peer_lost) where it is none
 //
-// A packet is a u8 kind and what the table says, as WireWriter writes it. Parts, because a sequenced-packet socket
+// A packet is a u8 kind and what the table says, as codec.h writes it. Parts, because a sequenced-packet socket
 //   takes packets up to its send buffer, and environments can be larger.
 // Thread-safety: pure functions. Ownership: none. Failure: as said.
 #pragma once
@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/codec.h"
 #include "runtime/process/program_start.h"
 
 namespace penstock {
@@ -39,8 +40,13 @@ enum class HelperPacket : uint8_t {
   here,
   ended
 };
-constexpr uint8_t code(HelperPacket kind) {
-  return static_cast<uint8_t>(kind);
+
+template <class... T>
+std::vector<std::byte> helper_packet(HelperPacket kind, const T&... values) {
+  WireWriter out;
+  codec::put(out, kind);
+  (codec::put(out, values), ...);
+  return out.take();
 }
 
 inline constexpr size_t kSpecPartBytes = 32 << 10;

@@ -50,7 +50,6 @@ void replace_stdin() {
   if (outputs[0] >= 0) dup2(outputs[0], STDOUT_FILENO);
   if (outputs[1] >= 0) dup2(outputs[1], STDERR_FILENO);
   if (!spec.cpus.empty() && !set_affinity(spec.cpus)) give_up("cannot run on cores " + cpu_list_text(spec.cpus));
-  if (!spec.folder.empty() && chdir(spec.folder.c_str()) != 0) give_up("cannot enter '" + spec.folder + "'");
   const std::vector<char*> argv = exec_list(spec.argv);
   std::vector<char*> environment = exec_list(spec.environment);
   environ = environment.data();  // so that execvp looks in the program's PATH

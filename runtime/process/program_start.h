@@ -9,7 +9,7 @@
 // How exec's failure is known: the child holds the only writing end of a pipe, close-on-exec. A successful exec closes
 //   it without a word; a child that cannot exec writes why, and exits.
 // The child: a session of its own, SIGKILL when the helper dies, no blocked signals, no descriptor but stdin, stdout
-//   and stderr, the cores, folder and environment of the spec. The helper is one thread, so it may allocate until exec.
+//   and stderr, the cores and environment of the spec. The helper is one thread, so it may allocate until exec.
 // Thread-safety: of a process with one thread only. Ownership: the caller has the process and the pipe.
 // Failure: in words, never thrown but std::bad_alloc.
 #pragma once
@@ -27,7 +27,6 @@ namespace penstock {
 struct ProgramSpec {
   std::vector<std::string> argv;         // argv[0] is looked up in the environment's PATH
   std::vector<std::string> environment;  // the whole of it, "NAME=value"
-  std::string folder;                    // to start in; empty: the rank's
   std::vector<int> cpus;                 // to run on; empty: any
   bool keep_stdin = false;               // trainer 0's program only
   bool relay_output = false;             // through the helper (output_relay.h): for ranks of a launcher

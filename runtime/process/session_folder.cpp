@@ -82,17 +82,6 @@ std::string new_session_folder_name() {
   return session_folder_parent() + "/" + random_name();
 }
 
-std::string make_session_folder() {
-  for (int attempt = 0; attempt < 16; ++attempt) {
-    const std::string path = new_session_folder_name();
-    if (mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno != EEXIST) break;
-  }
-  throw Error(ErrorKind::runtime,
-              "cannot make a private folder in '" + session_folder_parent() + "': " + std::strerror(errno),
-              "set TMPDIR to a folder you may write to");
-}
-
 SessionFolder::SessionFolder(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (path.empty() || path[0] != '/' || path.compare(slash + 1, std::strlen(kPrefix), kPrefix) != 0) return;
@@ -106,18 +95,6 @@ SessionFolder::SessionFolder(const std::string& path) {
   }
   path_ = path;
   fd_ = fd;
-}
-
-SessionFolder::SessionFolder(SessionFolder&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-SessionFolder& SessionFolder::operator=(SessionFolder&& other) noexcept {
-  if (this != &other) {
-    release();
-    path_ = std::move(other.path_);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
 }
 
 bool SessionFolder::wait_until_alone(double limit_s) noexcept {

@@ -1,7 +1,7 @@
 // The private folder of one job on one node, for the files of others (Open MPI's vader_segment.*, sm_segment.*, ompi.*)
 // and who may remove it: whoever holds it last.
 //
-//   const std::string path = make_session_folder();           // penstock launch: $TMPDIR/penstock-Xy12Ab, 0700
+//   const std::string path = new_session_folder_name();       // penstock launch: $TMPDIR/penstock-Xy12Ab
 //   SessionFolder held(path);                                  // every process of the job that outlives its rank
 //   ... the destructor removes the folder when nobody else holds it
 //
@@ -16,7 +16,7 @@
 //
 // Safety: only a real folder of this user, mode 0700, named penstock-*, is ever touched; no link is followed.
 // Thread-safety: one owner. Failure: a folder that cannot be held or removed is left alone; nothing throws except
-//   make_session_folder() (Error runtime, naming the parent folder).
+//   new_session_folder_name() (Error runtime where the kernel has no random bytes).
 #pragma once
 
 #include <sys/types.h>
@@ -30,15 +30,11 @@ inline constexpr const char* kSessionFolderVariable = "PENSTOCK_SESSION_FOLDER";
 
 std::string session_folder_parent();    // $TMPDIR, else /tmp
 std::string new_session_folder_name();  // parent/penstock-RANDOM, not made: the first daemon of the MPI makes it, 0700
-std::string make_session_folder();      // the same, made
 
 class SessionFolder {
  public:
-  SessionFolder() = default;
   explicit SessionFolder(const std::string& path);  // empty, missing or not ours: holds nothing
   ~SessionFolder() { release(); }
-  SessionFolder(SessionFolder&& other) noexcept;
-  SessionFolder& operator=(SessionFolder&& other) noexcept;
   SessionFolder(const SessionFolder&) = delete;
   SessionFolder& operator=(const SessionFolder&) = delete;
 

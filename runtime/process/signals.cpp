@@ -34,18 +34,14 @@ SignalFd::~SignalFd() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-std::optional<ArrivedSignal> SignalFd::next() {
+std::optional<int> SignalFd::next() {
   signalfd_siginfo info{};
   ssize_t got = 0;
   do {
     got = read(fd_, &info, sizeof info);
   } while (got < 0 && errno == EINTR);
   if (got != static_cast<ssize_t>(sizeof info)) return std::nullopt;
-  ArrivedSignal arrived;
-  arrived.signal = static_cast<int>(info.ssi_signo);
-  arrived.sender = static_cast<pid_t>(info.ssi_pid);
-  arrived.from_terminal = info.ssi_code == SI_KERNEL;
-  return arrived;
+  return static_cast<int>(info.ssi_signo);
 }
 
 void block_signal_of_writes(int signal) noexcept {

@@ -2,7 +2,7 @@
 // own.
 //
 //   SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});   // early in main, before any thread exists
-//   poll(signals.fd()) ...;  while (auto arrived = signals.next()) forward(arrived->signal);
+//   poll(signals.fd()) ...;  while (auto arrived = signals.next()) forward(*arrived);
 //
 // Blocks the signals for this thread and every thread made later, so none of them interrupts a call or runs a handler;
 // restores the old mask at the end (of the thread that destroys it: the same one). Programs started meanwhile must
@@ -11,7 +11,6 @@
 #pragma once
 
 #include <signal.h>
-#include <sys/types.h>
 
 #include <initializer_list>
 #include <optional>
@@ -19,12 +18,6 @@
 #include "runtime/base/clock.h"
 
 namespace penstock {
-
-struct ArrivedSignal {
-  int signal = 0;
-  pid_t sender = 0;            // 0 when the kernel sent it
-  bool from_terminal = false;  // Ctrl-C: every process of the terminal's foreground group got one of its own
-};
 
 class SignalFd {
  public:
@@ -34,7 +27,7 @@ class SignalFd {
   SignalFd& operator=(const SignalFd&) = delete;
 
   int fd() const noexcept { return fd_; }
-  std::optional<ArrivedSignal> next();  // never waits
+  std::optional<int> next();  // never waits
 
  private:
   sigset_t before_{};

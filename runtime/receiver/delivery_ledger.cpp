@@ -66,7 +66,6 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
   ++split.totals.batches;
   split.totals.wait_ns += delivery.wait_ns;
   split.totals.elapsed_ns += delivery.elapsed_ns;
-  split.wait_ns.add(delivery.wait_ns);
   if (delivery.elapsed_ns > delivery.wait_ns) split.step_ns.add(delivery.elapsed_ns - delivery.wait_ns);
   for (const SampleRecord& record : records) {
     split.totals.padding += record.padding ? 1 : 0;
@@ -107,7 +106,6 @@ nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, 
     out["batches"] = split.totals.batches;
     out["wait_s"] = as_seconds(split.totals.wait_ns);
     out["elapsed_s"] = as_seconds(split.totals.elapsed_ns);
-    out["wait_ns"] = histogram_json(split.wait_ns);
     out["step_ns"] = histogram_json(split.step_ns);
     out["bad_samples"] = split.bad;
     out["bad_sample_count"] = split.bad_count;

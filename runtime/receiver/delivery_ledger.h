@@ -94,7 +94,6 @@ class DeliveryLedger {
     int64_t epoch_steps = 0;
     int64_t epoch_samples = 0;
     Totals totals;
-    Histogram wait_ns;  // of each next()
     Histogram step_ns;  // from an answer to the next question: what the program does with a batch
     int64_t substituted = 0;
     nlohmann::json bad = nlohmann::json::array();  // the first ones

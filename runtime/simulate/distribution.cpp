@@ -1,7 +1,6 @@
 #include "runtime/simulate/distribution.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/base/error.h"
 #include "runtime/simulate/portable_math.h"
@@ -26,10 +25,6 @@ Distribution Distribution::constant(int64_t value) {
   return empirical({{0, value}, {1, value}});
 }
 
-Distribution Distribution::uniform(int64_t first, int64_t last) {
-  return empirical({{0, first}, {1, last}});
-}
-
 Distribution Distribution::exponential(double mean) {
   require(mean >= 0 && mean < kLargest, "that is exponential has a mean of 0 or more");
   Distribution it(Kind::exponential);
@@ -44,23 +39,6 @@ Distribution Distribution::lognormal(double median, double sigma) {
   it.a_ = median;
   it.b_ = sigma;
   it.mean_ = median * portable_exp(sigma * sigma / 2);
-  return it;
-}
-
-Distribution Distribution::pareto(double shape, int64_t least, int64_t most) {
-  require(shape > 0 && shape < 100, "of Pareto's has a shape above 0");
-  require(least > 0 && least < most, "of Pareto's has a least value above 0 and a larger largest one");
-  Distribution it(Kind::pareto);
-  const auto low = static_cast<double>(least);
-  const double ln_ratio = portable_ln(low / static_cast<double>(most));  // negative
-  it.a_ = shape;
-  it.b_ = low;
-  it.c_ = portable_exp(shape * ln_ratio);
-  // The integral of x f(x) over [least, most]; at shape 1 its limit.
-  const double whole = 1 - it.c_;
-  it.mean_ = std::abs(shape - 1) < 1e-9
-                 ? -low * ln_ratio / whole
-                 : shape / (shape - 1) * low * (1 - portable_exp((shape - 1) * ln_ratio)) / whole;
   return it;
 }
 
@@ -83,7 +61,7 @@ Distribution Distribution::times(double factor) const {
   require(factor >= 0 && factor < 1e9, "is multiplied by 0 or more");
   Distribution it = *this;
   it.mean_ *= factor;
-  (it.kind_ == Kind::pareto ? it.b_ : it.a_) *= factor;
+  it.a_ *= factor;
   for (auto& [share, value] : it.quantiles_) value = rounded(static_cast<double>(value) * factor);
   return it;
 }
@@ -97,7 +75,6 @@ int64_t Distribution::quantile(double share) const {
   switch (kind_) {
     case Kind::exponential: return rounded(-a_ * portable_ln(1 - share));
     case Kind::lognormal: return rounded(a_ * portable_exp(b_ * portable_normal_quantile(share)));
-    case Kind::pareto: return rounded(b_ * portable_exp(-portable_ln(1 - share * (1 - c_)) / a_));
     case Kind::empirical: break;
   }
   const auto after = std::lower_bound(quantiles_.begin() + 1, quantiles_.end() - 1, share,

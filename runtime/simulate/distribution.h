@@ -7,9 +7,8 @@
 // Purpose: service times, sizes and times between faults of a simulated fleet. Every kind is drawn by inverting its
 //   distribution function at one uniform number, so that two worlds with the same numbers differ by what was changed
 //   alone (common random numbers), and by portable_math.h, so that they are the same with every compiler.
-// Kinds: constant; uniform; exponential; lognormal by its median and the deviation of the logarithm; Pareto cut off at a
-//   largest value (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions", 1994, ch. 20); empirical:
-//   quantiles, between which it is linear.
+// Kinds: constant; exponential; lognormal by its median and the deviation of the logarithm; empirical: quantiles,
+//   between which it is linear.
 // Thread-safety: values. Failure: Error(usage) for parameters that describe nothing (negative, out of order).
 #pragma once
 
@@ -24,10 +23,8 @@ namespace penstock {
 class Distribution {
  public:
   static Distribution constant(int64_t value);
-  static Distribution uniform(int64_t first, int64_t last);
   static Distribution exponential(double mean);
   static Distribution lognormal(double median, double sigma);
-  static Distribution pareto(double shape, int64_t least, int64_t most);
   // (share of all draws that are at most the value, value): from share 0 to share 1, neither falls.
   static Distribution empirical(std::vector<std::pair<double, int64_t>> quantiles);
 
@@ -38,13 +35,12 @@ class Distribution {
   double mean() const noexcept { return mean_; }
 
  private:
-  enum class Kind { empirical, exponential, lognormal, pareto };
+  enum class Kind { empirical, exponential, lognormal };
   explicit Distribution(Kind kind) : kind_(kind) {}
 
   Kind kind_;
-  double a_ = 0;  // mean; median; shape
-  double b_ = 0;  // sigma; least
-  double c_ = 0;  // (least / most)^shape
+  double a_ = 0;  // mean; median
+  double b_ = 0;  // sigma
   double mean_ = 0;
   std::vector<std::pair<double, int64_t>> quantiles_;
 };

@@ -18,31 +18,20 @@ std::string number_text(double value) {
   return {buffer, result.ptr};
 }
 
-std::string value_text(const ParamValue& value) {
-  struct Visitor {
-    std::string operator()(std::monostate) const { return "null"; }
-    std::string operator()(int64_t v) const { return std::to_string(v); }
-    std::string operator()(double v) const { return number_text(v); }
-    std::string operator()(bool v) const { return v ? "true" : "false"; }
-    std::string operator()(const std::string& v) const { return v; }
-    std::string operator()(const std::vector<double>& v) const {
-      std::string text = "[";
-      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + number_text(v[i]);
-      return text + "]";
-    }
-    std::string operator()(const std::vector<TransformSpec>& v) const {
-      std::string text = "[";
-      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + canonical_text(v[i]);
-      return text + "]";
-    }
-    std::string operator()(const std::vector<std::string>& v) const {
-      std::string text = "[";
-      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + v[i];
-      return text + "]";
-    }
-  };
-  return std::visit(Visitor{}, value);
-}
+struct ValueText {
+  std::string operator()(std::monostate) const { return "null"; }
+  std::string operator()(int64_t v) const { return std::to_string(v); }
+  std::string operator()(double v) const { return number_text(v); }
+  std::string operator()(bool v) const { return v ? "true" : "false"; }
+  std::string operator()(const std::string& v) const { return v; }
+  std::string operator()(const TransformSpec& v) const { return canonical_text(v); }
+  template <class Item>
+  std::string operator()(const std::vector<Item>& v) const {
+    std::string text = "[";
+    for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + (*this)(v[i]);
+    return text + "]";
+  }
+};
 
 }  // namespace
 
@@ -135,7 +124,7 @@ std::string canonical_text(const TransformSpec& spec) {
   std::string text = spec.name + "(";
   const char* separator = "";
   for (const auto& [name, value] : spec.params) {
-    text += separator + name + "=" + value_text(value);
+    text += separator + name + "=" + std::visit(ValueText{}, value);
     separator = ", ";
   }
   return text + ")";
@@ -242,50 +231,51 @@ int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range) {
   return to_fixed(stream.uniform(range[0], range[1]));
 }
 
-ParamInfo box_scale_info(double low, double high) {
-  return {.name = "scale",
-          .kind = ParamKind::numbers,
-          .default_value = std::vector<double>{low, high},
-          .minimum = 0,
-          .maximum = 1,
-          .lengths = {2},
-          .doc = "range of the box's area, as a share of the image's"};
+ParamInfo boolean_info(const std::string& name, bool value, const std::string& doc) {
+  return {.name = name, .kind = ParamKind::boolean, .default_value = value, .doc = doc};
 }
 
-ParamInfo box_ratio_info(double low, double high, const std::string& doc) {
-  return {.name = "ratio",
-          .kind = ParamKind::numbers,
-          .default_value = std::vector<double>{low, high},
-          .minimum = 1e-3,
-          .maximum = 1e3,
-          .lengths = {2},
-          .doc = doc};
+ParamInfo integer_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                       const std::string& doc) {
+  return {name, ParamKind::integer, std::move(value), minimum, maximum, {}, {}, false, doc};
+}
+
+ParamInfo number_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                      const std::string& doc) {
+  return {name, ParamKind::number, std::move(value), minimum, maximum, {}, {}, false, doc};
+}
+
+ParamInfo integers_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                        std::vector<size_t> lengths, const std::string& doc) {
+  return {name, ParamKind::integers, std::move(value), minimum, maximum, {}, std::move(lengths), false, doc};
+}
+
+ParamInfo numbers_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                       std::vector<size_t> lengths, const std::string& doc) {
+  return {name, ParamKind::numbers, std::move(value), minimum, maximum, {}, std::move(lengths), false, doc};
 }
 
 ParamInfo probability_info(double default_value, const std::string& doc) {
-  return {
-      .name = "p", .kind = ParamKind::number, .default_value = default_value, .minimum = 0, .maximum = 1, .doc = doc};
+  return number_info("p", default_value, 0, 1, doc);
+}
+
+ParamInfo box_scale_info(double low, double high) {
+  return numbers_info("scale", std::vector<double>{low, high}, 0, 1, {2},
+                      "range of the box's area, as a share of the image's");
+}
+
+ParamInfo box_ratio_info(double low, double high, const std::string& doc) {
+  return numbers_info("ratio", std::vector<double>{low, high}, 1e-3, 1e3, {2}, doc);
 }
 
 ParamInfo fill_info(const std::string& doc) {
-  return {.name = "fill",
-          .kind = ParamKind::integers,
-          .default_value = std::vector<double>{0},
-          .minimum = 0,
-          .maximum = 255,
-          .lengths = {1, 3},
-          .doc = doc};
+  return integers_info("fill", std::vector<double>{0}, 0, 255, {1, 3}, doc);
 }
 
 ParamInfo mask_fill_info() {
-  return {.name = "mask_fill",
-          .kind = ParamKind::integer,
-          .default_value = ParamValue{},
-          .minimum = 0,
-          .maximum = 255,
-          .doc =
-              "class id of what comes from outside in masks, such as 255 for pixels that no loss counts; null: fill "
-              "where that is one number, else 0"};
+  return integer_info("mask_fill", ParamValue{}, 0, 255,
+                      "class id of what comes from outside in masks, such as 255 for pixels that no loss counts; null: "
+                      "fill where that is one number, else 0");
 }
 
 ParamInfo warp_interpolation_info(const std::string& default_value) {
@@ -297,8 +287,7 @@ ParamInfo warp_interpolation_info(const std::string& default_value) {
 }
 
 ParamInfo size_info(const std::string& doc) {
-  return {
-      .name = "size", .kind = ParamKind::integers, .minimum = 1, .maximum = kMaxSide, .lengths = {1, 2}, .doc = doc};
+  return integers_info("size", {}, 1, kMaxSide, {1, 2}, doc);
 }
 
 ParamInfo interpolation_info() {
@@ -313,12 +302,20 @@ ParamInfo interpolation_info() {
 }
 
 ParamInfo antialias_info() {
-  return {.name = "antialias",
-          .kind = ParamKind::boolean,
-          .default_value = true,
-          .doc =
-              "only true, because Pillow's filters antialias; with arithmetic: opencv only false, because cv2.resize "
-              "does not. Leave it out"};
+  return boolean_info("antialias", true,
+                      "only true, because Pillow's filters antialias; with arithmetic: opencv only false, because "
+                      "cv2.resize does not. Leave it out");
+}
+
+std::function<std::string(const ParamMap&, std::string&)> rising(std::vector<std::string> names) {
+  return [names = std::move(names)](const ParamMap& params, std::string& culprit) {
+    for (const std::string& name : names) {
+      culprit = name;
+      const std::vector<double>& range = list_param(params, name);
+      if (range.front() > range.back()) return "must be [smaller, larger]";
+    }
+    return "";
+  };
 }
 
 std::string misfit_of(const TransformSpec& spec, Arithmetic arithmetic, std::string& culprit) {

@@ -268,12 +268,8 @@ Transform of_padding_mode(const ParamMap& params) {
 }
 
 ParamInfo padding_info() {
-  return {.name = "padding",
-          .kind = ParamKind::integers,
-          .minimum = 0,
-          .maximum = kMaxSide,
-          .lengths = {1, 2, 4},
-          .doc = "pixels added: one number; [left and right, top and bottom]; or [left, top, right, bottom]"};
+  return integers_info("padding", {}, 0, kMaxSide, {1, 2, 4},
+                       "pixels added: one number; [left and right, top and bottom]; or [left, top, right, bottom]");
 }
 
 ParamInfo padding_mode_info() {
@@ -301,15 +297,10 @@ TransformInfo center_crop_info() {
 TransformInfo random_crop_info() {
   return {.name = "RandomCrop",
           .doc = "crops a box of fixed size at a random place, after padding",
-          .params = {size_info("size of the result: one number, or [height, width]"),
-                     optional(padding_info()),
-                     {.name = "pad_if_needed",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "pad images that are smaller than size, instead of calling them bad"},
-                     fill_info(kPaddingDoc),
-                     padding_mode_info(),
-                     mask_fill_info()},
+          .params = {size_info("size of the result: one number, or [height, width]"), optional(padding_info()),
+                     boolean_info("pad_if_needed", false,
+                                  "pad images that are smaller than size, instead of calling them bad"),
+                     fill_info(kPaddingDoc), padding_mode_info(), mask_fill_info()},
           .make = of_padding_mode<ConstantRandomCrop, BorderRandomCrop>};
 }
 
@@ -333,10 +324,7 @@ TransformInfo ten_crop_info() {
   return {.name = "TenCrop",
           .doc = "FiveCrop, and FiveCrop of the mirrored image: ten images [10, 3, h, w] of a sample",
           .params = {size_info("size of each: one number, or [height, width]"),
-                     {.name = "vertical_flip",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "mirror top and bottom instead of left and right"}},
+                     boolean_info("vertical_flip", false, "mirror top and bottom instead of left and right")},
           .make = [](const ParamMap& params) { return std::make_unique<CornerCrops>(params); }};
 }
 

@@ -35,12 +35,7 @@ TransformInfo flip_info(const char* name, const char* doc, OpKind axis) {
   return {
       .name = name,
       .doc = doc,
-      .params = {{.name = "p",
-                  .kind = ParamKind::number,
-                  .default_value = 0.5,
-                  .minimum = 0,
-                  .maximum = 1,
-                  .doc = "probability of the flip"}},
+      .params = {probability_info(0.5, "probability of the flip")},
       .make = [axis](const ParamMap& params) { return std::make_unique<RandomFlip>(axis, number_param(params, "p")); }};
 }
 

@@ -42,25 +42,14 @@ class GaussianNoise final : public PixelTransform {
 
 TransformInfo gaussian_noise_info() {
   // Noise of these sizes stays within 16 bits, which torchvision converts it to.
-  return {.name = "GaussianNoise",
-          .doc = "adds normal noise to each byte",
-          .params = {{.name = "mean",
-                      .kind = ParamKind::number,
-                      .default_value = 0.0,
-                      .minimum = -10,
-                      .maximum = 10,
-                      .doc = "mean of the noise; 1 is 255"},
-                     {.name = "sigma",
-                      .kind = ParamKind::number,
-                      .default_value = 0.1,
-                      .minimum = 0,
-                      .maximum = 10,
-                      .doc = "standard deviation of the noise; 1 is 255"},
-                     {.name = "clip",
-                      .kind = ParamKind::boolean,
-                      .default_value = true,
-                      .doc = "whether sums are cut to 0 to 255; else they wrap around, as torchvision's do on bytes"}},
-          .make = [](const ParamMap& params) { return std::make_unique<GaussianNoise>(params); }};
+  return {
+      .name = "GaussianNoise",
+      .doc = "adds normal noise to each byte",
+      .params = {number_info("mean", 0.0, -10, 10, "mean of the noise; 1 is 255"),
+                 number_info("sigma", 0.1, 0, 10, "standard deviation of the noise; 1 is 255"),
+                 boolean_info("clip", true,
+                              "whether sums are cut to 0 to 255; else they wrap around, as torchvision's do on bytes")},
+      .make = [](const ParamMap& params) { return std::make_unique<GaussianNoise>(params); }};
 }
 
 }  // namespace penstock

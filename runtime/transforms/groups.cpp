@@ -240,28 +240,19 @@ TransformInfo random_apply_info() {
   return {.name = "RandomApply",
           .doc = "a list of transforms, all applied with probability p, else none",
           .params = {transforms_info("the transforms, in order"),
-                     {.name = "p",
-                      .kind = ParamKind::number,
-                      .default_value = 0.5,
-                      .minimum = 0,
-                      .maximum = 1,
-                      .doc = "probability that they are applied"}},
+                     probability_info(0.5, "probability that they are applied")},
           .check = check_inside,
           .make = group_of<RandomApply>};
 }
 
 TransformInfo random_choice_info() {
-  return {.name = "RandomChoice",
-          .doc = "one transform of a list",
-          .params = {transforms_info("the transforms to choose from"),
-                     {.name = "p",
-                      .kind = ParamKind::numbers,
-                      .default_value = ParamValue{},
-                      .minimum = 0,
-                      .maximum = 1e6,
-                      .doc = "one weight for each transform; not given: all alike"}},
-          .check = check_choice,
-          .make = group_of<RandomChoice>};
+  return {
+      .name = "RandomChoice",
+      .doc = "one transform of a list",
+      .params = {transforms_info("the transforms to choose from"),
+                 numbers_info("p", ParamValue{}, 0, 1e6, {}, "one weight for each transform; not given: all alike")},
+      .check = check_choice,
+      .make = group_of<RandomChoice>};
 }
 
 TransformInfo random_order_info() {

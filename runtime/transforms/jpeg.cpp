@@ -44,24 +44,13 @@ class Jpeg final : public PixelTransform {
   int64_t highest_;
 };
 
-std::string check_quality(const ParamMap& params, std::string& culprit) {
-  culprit = "quality";
-  const std::vector<double>& range = list_param(params, culprit);
-  return range.front() <= range.back() ? "" : "must be [smaller, larger]";
-}
-
 }  // namespace
 
 TransformInfo jpeg_info() {
   return {.name = "JPEG",
           .doc = "encodes the image as JPEG and decodes it again",
-          .params = {{.name = "quality",
-                      .kind = ParamKind::integers,
-                      .minimum = 1,
-                      .maximum = 100,
-                      .lengths = {1, 2},
-                      .doc = "the encoder's quality, or [lowest, highest]"}},
-          .check = check_quality,
+          .params = {integers_info("quality", {}, 1, 100, {1, 2}, "the encoder's quality, or [lowest, highest]")},
+          .check = rising({"quality"}),
           .make = [](const ParamMap& params) { return std::make_unique<Jpeg>(params); }};
 }
 

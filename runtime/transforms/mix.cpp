@@ -10,16 +10,12 @@
 #include <utility>
 
 #include "runtime/pixels/draw_math.h"
+#include "runtime/transforms/draw_gamma.h"
 #include "runtime/transforms/transforms.h"
 
 namespace penstock {
 
 namespace {
-
-double normal(DrawStream& stream) {
-  const double radius = std::sqrt(-2.0 * draw_log(1.0 - stream.uniform01()));
-  return radius * draw_cos(6.283185307179586 * stream.uniform01());
-}
 
 // The logarithm of a draw of Gamma(a, 1) (Marsaglia and Tsang, 2000); of a small `a` the draw itself may be too small
 // for a double.
@@ -32,7 +28,7 @@ double log_gamma_draw(DrawStream& stream, double a) {
   const double d = a - 1.0 / 3.0;
   const double c = 1.0 / std::sqrt(9.0 * d);
   for (int attempt = 0; attempt < 1000; ++attempt) {  // 19 of 20 are taken at once
-    const double x = normal(stream);
+    const double x = draw_normal(stream);
     const double u = 1.0 - stream.uniform01();
     const double root = 1.0 + c * x;
     if (root <= 0) continue;
@@ -205,17 +201,9 @@ class CutMix final : public Mixing {
 };
 
 std::vector<ParamInfo> mixing_params() {
-  return {{.name = "alpha",
-           .kind = ParamKind::number,
-           .default_value = 1.0,
-           .minimum = 1e-3,
-           .maximum = 1e3,
-           .doc = "the share is drawn from Beta(alpha, alpha), once a batch"},
-          {.name = "num_classes",
-           .kind = ParamKind::integer,
-           .minimum = 1,
-           .maximum = 1 << 20,
-           .doc = "labels become shares of so many classes: float32 [n, num_classes]"}};
+  return {
+      number_info("alpha", 1.0, 1e-3, 1e3, "the share is drawn from Beta(alpha, alpha), once a batch"),
+      integer_info("num_classes", {}, 1, 1 << 20, "labels become shares of so many classes: float32 [n, num_classes]")};
 }
 
 }  // namespace

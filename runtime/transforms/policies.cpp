@@ -248,15 +248,6 @@ class AugMix final : public Policy {
   bool all_ops_;
 };
 
-ParamInfo count_info(const char* name, int64_t default_value, double minimum, double maximum, const char* doc) {
-  return {.name = name,
-          .kind = ParamKind::integer,
-          .default_value = default_value,
-          .minimum = minimum,
-          .maximum = maximum,
-          .doc = doc};
-}
-
 std::string check_magnitude(const ParamMap& params, std::string& culprit) {
   culprit = "magnitude";
   return integer_param(params, "magnitude") < integer_param(params, "num_magnitude_bins")
@@ -278,10 +269,10 @@ constexpr const char* kBinsDoc = "how many magnitudes there are";
 TransformInfo rand_augment_info() {
   return {.name = "RandAugment",
           .doc = "a number of random operations of one strength (Cubuk et al. 2019)",
-          .params = {count_info("num_ops", 2, 0, 1000, "how many operations, one after the other"),
-                     count_info("magnitude", 9, 0, 999, "their strength: 0 to num_magnitude_bins - 1"),
-                     count_info("num_magnitude_bins", 31, 1, 1000, kBinsDoc), warp_interpolation_info("nearest"),
-                     policy_fill_info(), mask_fill_info()},
+          .params = {integer_info("num_ops", int64_t{2}, 0, 1000, "how many operations, one after the other"),
+                     integer_info("magnitude", int64_t{9}, 0, 999, "their strength: 0 to num_magnitude_bins - 1"),
+                     integer_info("num_magnitude_bins", int64_t{31}, 1, 1000, kBinsDoc),
+                     warp_interpolation_info("nearest"), policy_fill_info(), mask_fill_info()},
           .check = check_magnitude,
           .make = [](const ParamMap& params) { return std::make_unique<RandAugment>(params); }};
 }
@@ -303,30 +294,22 @@ TransformInfo auto_augment_info() {
 TransformInfo trivial_augment_wide_info() {
   return {.name = "TrivialAugmentWide",
           .doc = "one random operation of random strength (Mueller and Hutter 2021)",
-          .params = {count_info("num_magnitude_bins", 31, 1, 1000, kBinsDoc), warp_interpolation_info("nearest"),
-                     policy_fill_info(), mask_fill_info()},
+          .params = {integer_info("num_magnitude_bins", int64_t{31}, 1, 1000, kBinsDoc),
+                     warp_interpolation_info("nearest"), policy_fill_info(), mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<TrivialAugmentWide>(params); }};
 }
 
 TransformInfo aug_mix_info() {
-  return {.name = "AugMix",
-          .doc = "a mixture of the image and of several augmented copies (Hendrycks et al. 2020)",
-          .params = {count_info("severity", 3, 1, 10, "how many of 10 magnitudes may be drawn"),
-                     count_info("mixture_width", 3, 1, 100, "how many augmented copies"),
-                     count_info("chain_depth", -1, -1, 100, "operations on each; 0 or less: 1 to 3, at random"),
-                     {.name = "alpha",
-                      .kind = ParamKind::number,
-                      .default_value = 1.0,
-                      .minimum = 1e-3,
-                      .maximum = 1e6,
-                      .doc = "parameter of the weights' distributions"},
-                     {.name = "all_ops",
-                      .kind = ParamKind::boolean,
-                      .default_value = true,
-                      .doc = "also brightness, color, contrast and sharpness"},
-                     warp_interpolation_info("bilinear"),
-                     policy_fill_info()},
-          .make = [](const ParamMap& params) { return std::make_unique<AugMix>(params); }};
+  return {
+      .name = "AugMix",
+      .doc = "a mixture of the image and of several augmented copies (Hendrycks et al. 2020)",
+      .params = {integer_info("severity", int64_t{3}, 1, 10, "how many of 10 magnitudes may be drawn"),
+                 integer_info("mixture_width", int64_t{3}, 1, 100, "how many augmented copies"),
+                 integer_info("chain_depth", int64_t{-1}, -1, 100, "operations on each; 0 or less: 1 to 3, at random"),
+                 number_info("alpha", 1.0, 1e-3, 1e6, "parameter of the weights' distributions"),
+                 boolean_info("all_ops", true, "also brightness, color, contrast and sharpness"),
+                 warp_interpolation_info("bilinear"), policy_fill_info()},
+      .make = [](const ParamMap& params) { return std::make_unique<AugMix>(params); }};
 }
 
 }  // namespace penstock

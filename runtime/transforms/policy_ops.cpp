@@ -38,10 +38,6 @@ bool has_sign(PolicyOp op) {
   return op >= PolicyOp::shear_x && op <= PolicyOp::sharpness;
 }
 
-bool has_magnitude(PolicyOp op) {
-  return op >= PolicyOp::shear_x && op <= PolicyOp::solarize;
-}
-
 double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins, bool negated, Size size) {
   double value = 0;
   switch (op) {

@@ -50,7 +50,6 @@ struct MagnitudeTable {
 double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins, bool negated, Size size);
 
 bool has_sign(PolicyOp op);
-bool has_magnitude(PolicyOp op);
 
 // What it does to an image of size `in`, which it keeps; nothing, where that is nothing.
 void add_op(PolicyOp op, double magnitude, Filter filter, const Fills& fill, Size in, ImageRole role, PixelOpSink& to);

@@ -55,19 +55,10 @@ std::string check_blur(const ParamMap& params, std::string& culprit) {
 TransformInfo gaussian_blur_info() {
   return {.name = "GaussianBlur",
           .doc = "blurs with a Gaussian of random width",
-          .params = {{.name = "kernel_size",
-                      .kind = ParamKind::integers,
-                      .minimum = 1,
-                      .maximum = GaussianWeights::kMaxSize,
-                      .lengths = {1, 2},
-                      .doc = "odd size of the kernel in pixels: one number, or [across, down]"},
-                     {.name = "sigma",
-                      .kind = ParamKind::numbers,
-                      .default_value = std::vector<double>{0.1, 2.0},
-                      .minimum = 1e-3,
-                      .maximum = 1e6,
-                      .lengths = {1, 2},
-                      .doc = "range of the standard deviation in pixels: [smallest, largest], or one number"}},
+          .params = {integers_info("kernel_size", {}, 1, GaussianWeights::kMaxSize, {1, 2},
+                                   "odd size of the kernel in pixels: one number, or [across, down]"),
+                     numbers_info("sigma", std::vector<double>{0.1, 2.0}, 1e-3, 1e6, {1, 2},
+                                  "range of the standard deviation in pixels: [smallest, largest], or one number")},
           .check = check_blur,
           .make = [](const ParamMap& params) { return std::make_unique<GaussianBlur>(params); }};
 }

@@ -241,15 +241,6 @@ class RandomPhotometricDistort final : public PixelTransform {
   std::array<std::array<double, 2>, 4> range_{};
 };
 
-std::string check_distort(const ParamMap& params, std::string& culprit) {
-  for (const char* name : ColorJitter::kNames) {
-    culprit = name;
-    const std::vector<double>& range = list_param(params, name);
-    if (range[0] > range[1]) return "must be [smaller, larger]";
-  }
-  return {};
-}
-
 std::string check_grayscale(const ParamMap& params, std::string& culprit) {
   if (integer_param(params, "num_output_channels") == 3) return {};
   culprit = "num_output_channels";
@@ -267,38 +258,14 @@ TransformInfo colour_info(const char* name, const char* doc, double p, std::vect
           }};
 }
 
-ParamInfo distort_info(const char* name, const char* doc, double low, double high, double minimum, double maximum) {
-  return {.name = name,
-          .kind = ParamKind::numbers,
-          .default_value = std::vector<double>{low, high},
-          .minimum = minimum,
-          .maximum = maximum,
-          .lengths = {2},
-          .doc = doc};
-}
-
-ParamInfo jitter_info(const char* name, const char* doc, double minimum) {
-  return {.name = name,
-          .kind = ParamKind::numbers,
-          .default_value = ParamValue{},
-          .minimum = minimum,
-          .maximum = 1e6,
-          .lengths = {1, 2},
-          .doc = doc};
-}
-
 }  // namespace
 
 TransformInfo grayscale_info() {
   return {.name = "Grayscale",
           .doc = "makes the three channels the image's luma",
-          .params = {{.name = "num_output_channels",
-                      .kind = ParamKind::integer,
-                      .default_value = int64_t{3},
-                      .minimum = 1,
-                      .maximum = 3,
-                      .doc = "only 3, the default: samples have three channels, which become equal (torchvision's "
-                             "default, 1, leaves one)"}},
+          .params = {integer_info("num_output_channels", int64_t{3}, 1, 3,
+                                  "only 3, the default: samples have three channels, which become equal (torchvision's "
+                                  "default, 1, leaves one)")},
           .check = check_grayscale,
           .make = [](const ParamMap&) { return std::make_unique<Grayscale>(); }};
 }
@@ -321,10 +288,10 @@ TransformInfo random_invert_info() {
 }
 
 TransformInfo random_posterize_info() {
-  return colour_info(
-      "RandomPosterize", "keeps the highest bits of each byte with probability p", 0.5,
-      {{.name = "bits", .kind = ParamKind::integer, .minimum = 0, .maximum = 8, .doc = "how many bits are kept"}},
-      [](const ParamMap& params) { return TableOp{posterize_table(static_cast<int>(integer_param(params, "bits")))}; });
+  return colour_info("RandomPosterize", "keeps the highest bits of each byte with probability p", 0.5,
+                     {integer_info("bits", {}, 0, 8, "how many bits are kept")}, [](const ParamMap& params) {
+                       return TableOp{posterize_table(static_cast<int>(integer_param(params, "bits")))};
+                     });
 }
 
 TransformInfo random_solarize_info() {
@@ -337,11 +304,7 @@ TransformInfo random_solarize_info() {
 TransformInfo random_adjust_sharpness_info() {
   return colour_info(
       "RandomAdjustSharpness", "blurs or sharpens with probability p", 0.5,
-      {{.name = "sharpness_factor",
-        .kind = ParamKind::number,
-        .minimum = 0,
-        .maximum = 1e6,
-        .doc = "0 is smoothed, 1 the image, 2 twice as sharp"}},
+      {number_info("sharpness_factor", {}, 0, 1e6, "0 is smoothed, 1 the image, 2 twice as sharp")},
       [](const ParamMap& params) { return SharpnessOp{static_cast<float>(number_param(params, "sharpness_factor"))}; });
 }
 
@@ -358,24 +321,30 @@ TransformInfo random_equalize_info() {
 TransformInfo color_jitter_info() {
   return {.name = "ColorJitter",
           .doc = "changes brightness, contrast, saturation and hue, in random order",
-          .params = {jitter_info("brightness", "v: factors 1 - v to 1 + v; or [smallest, largest]", 0),
-                     jitter_info("contrast", "v: factors 1 - v to 1 + v; or [smallest, largest]", 0),
-                     jitter_info("saturation", "v: factors 1 - v to 1 + v; or [smallest, largest]", 0),
-                     jitter_info("hue", "v: turns of -v to v, at most 0.5; or [smallest, largest]", -0.5)},
+          .params = {numbers_info("brightness", ParamValue{}, 0, 1e6, {1, 2},
+                                  "v: factors 1 - v to 1 + v; or [smallest, largest]"),
+                     numbers_info("contrast", ParamValue{}, 0, 1e6, {1, 2},
+                                  "v: factors 1 - v to 1 + v; or [smallest, largest]"),
+                     numbers_info("saturation", ParamValue{}, 0, 1e6, {1, 2},
+                                  "v: factors 1 - v to 1 + v; or [smallest, largest]"),
+                     numbers_info("hue", ParamValue{}, -0.5, 1e6, {1, 2},
+                                  "v: turns of -v to v, at most 0.5; or [smallest, largest]")},
           .check = check_jitter,
           .make = [](const ParamMap& params) { return std::make_unique<ColorJitter>(params); }};
 }
 
 TransformInfo random_photometric_distort_info() {
-  return {.name = "RandomPhotometricDistort",
-          .doc = "changes brightness, contrast, saturation, hue and the order of channels, each with probability p",
-          .params = {distort_info("brightness", "[smallest, largest] factor", 0.875, 1.125, 0, 1e6),
-                     distort_info("contrast", "[smallest, largest] factor", 0.5, 1.5, 0, 1e6),
-                     distort_info("saturation", "[smallest, largest] factor", 0.5, 1.5, 0, 1e6),
-                     distort_info("hue", "[smallest, largest] turn", -0.05, 0.05, -0.5, 0.5),
-                     probability_info(0.5, "probability of each change")},
-          .check = check_distort,
-          .make = [](const ParamMap& params) { return std::make_unique<RandomPhotometricDistort>(params); }};
+  return {
+      .name = "RandomPhotometricDistort",
+      .doc = "changes brightness, contrast, saturation, hue and the order of channels, each with probability p",
+      .params = {numbers_info("brightness", std::vector<double>{0.875, 1.125}, 0, 1e6, {2},
+                              "[smallest, largest] factor"),
+                 numbers_info("contrast", std::vector<double>{0.5, 1.5}, 0, 1e6, {2}, "[smallest, largest] factor"),
+                 numbers_info("saturation", std::vector<double>{0.5, 1.5}, 0, 1e6, {2}, "[smallest, largest] factor"),
+                 numbers_info("hue", std::vector<double>{-0.05, 0.05}, -0.5, 0.5, {2}, "[smallest, largest] turn"),
+                 probability_info(0.5, "probability of each change")},
+      .check = rising({"brightness", "contrast", "saturation", "hue"}),
+      .make = [](const ParamMap& params) { return std::make_unique<RandomPhotometricDistort>(params); }};
 }
 
 }  // namespace penstock

@@ -80,15 +80,6 @@ class RandomErasing final : public PixelTransform {
   Fill value_{};
 };
 
-std::string check_erasing(const ParamMap& params, std::string& culprit) {
-  for (const char* name : {"scale", "ratio"}) {
-    culprit = name;
-    const std::vector<double>& range = list_param(params, name);
-    if (range[0] > range[1]) return "must be [smaller, larger]";
-  }
-  return {};
-}
-
 }  // namespace
 
 TransformInfo random_erasing_info() {
@@ -106,11 +97,8 @@ TransformInfo random_erasing_info() {
                       .lengths = {1, 3},
                       .doc = "colour of the box, before any Normalize: one number, [red, green, blue], or random: "
                              "uniform noise"},
-                     {.name = "inplace",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "torchvision's word; changes nothing here"}},
-          .check = check_erasing,
+                     boolean_info("inplace", false, "torchvision's word; changes nothing here")},
+          .check = rising({"scale", "ratio"}),
           .make = [](const ParamMap& params) { return std::make_unique<RandomErasing>(params); }};
 }
 

@@ -185,33 +185,12 @@ std::string check_increasing(const ParamMap& params, std::string& culprit) {
 }
 
 ParamInfo degrees_info() {
-  return {.name = "degrees",
-          .kind = ParamKind::numbers,
-          .minimum = -1e6,
-          .maximum = 1e6,
-          .lengths = {1, 2},
-          .doc = "range of the angle: d for -d to d, or [smallest, largest]"};
+  return numbers_info("degrees", {}, -1e6, 1e6, {1, 2}, "range of the angle: d for -d to d, or [smallest, largest]");
 }
 
 ParamInfo center_info() {
-  return {.name = "center",
-          .kind = ParamKind::numbers,
-          .default_value = ParamValue{},
-          .minimum = -1e6,
-          .maximum = 1e6,
-          .lengths = {2},
-          .doc = "[x, y] of the point that stays in its place; the image's middle where not given"};
-}
-
-ParamInfo optional_numbers(const char* name, double minimum, double maximum, std::vector<size_t> lengths,
-                           const char* doc) {
-  return {.name = name,
-          .kind = ParamKind::numbers,
-          .default_value = ParamValue{},
-          .minimum = minimum,
-          .maximum = maximum,
-          .lengths = std::move(lengths),
-          .doc = doc};
+  return numbers_info("center", ParamValue{}, -1e6, 1e6, {2},
+                      "[x, y] of the point that stays in its place; the image's middle where not given");
 }
 
 constexpr const char* kOutsideDoc = "colour of what comes from outside: one number, or [red, green, blue]";
@@ -221,15 +200,10 @@ constexpr const char* kOutsideDoc = "colour of what comes from outside: one numb
 TransformInfo random_rotation_info() {
   return {.name = "RandomRotation",
           .doc = "rotates by a random angle, counter-clockwise",
-          .params = {degrees_info(),
-                     warp_interpolation_info("nearest"),
-                     {.name = "expand",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "make the image as large as the rotated one, instead of keeping its size"},
-                     center_info(),
-                     fill_info(kOutsideDoc),
-                     mask_fill_info()},
+          .params = {degrees_info(), warp_interpolation_info("nearest"),
+                     boolean_info("expand", false,
+                                  "make the image as large as the rotated one, instead of keeping its size"),
+                     center_info(), fill_info(kOutsideDoc), mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomRotation>(params); }};
 }
@@ -238,11 +212,11 @@ TransformInfo random_affine_info() {
   return {.name = "RandomAffine",
           .doc = "rotates (clockwise), shifts, scales and shears by random amounts",
           .params = {degrees_info(),
-                     optional_numbers("translate", 0, 1, {2}, "largest shifts, as shares of [width, height]"),
-                     optional_numbers("scale", 0, 1e6, {2}, "range of the scale: [smallest, largest]"),
-                     optional_numbers("shear", -1e6, 1e6, {1, 2, 4},
-                                      "range of the shear in degrees: d for -d to d along x, [smallest, largest] along "
-                                      "x, or four numbers for x and y"),
+                     numbers_info("translate", ParamValue{}, 0, 1, {2}, "largest shifts, as shares of [width, height]"),
+                     numbers_info("scale", ParamValue{}, 0, 1e6, {2}, "range of the scale: [smallest, largest]"),
+                     numbers_info("shear", ParamValue{}, -1e6, 1e6, {1, 2, 4},
+                                  "range of the shear in degrees: d for -d to d along x, [smallest, largest] along "
+                                  "x, or four numbers for x and y"),
                      warp_interpolation_info("nearest"), fill_info(kOutsideDoc), center_info(), mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomAffine>(params); }};
@@ -251,16 +225,9 @@ TransformInfo random_affine_info() {
 TransformInfo random_perspective_info() {
   return {.name = "RandomPerspective",
           .doc = "moves the four corners inwards at random, with probability p",
-          .params = {{.name = "distortion_scale",
-                      .kind = ParamKind::number,
-                      .default_value = 0.5,
-                      .minimum = 0,
-                      .maximum = 1,
-                      .doc = "how far a corner may move, as a share of half a side"},
-                     probability_info(0.5, "probability that the image changes"),
-                     warp_interpolation_info("bilinear"),
-                     fill_info(kOutsideDoc),
-                     mask_fill_info()},
+          .params = {number_info("distortion_scale", 0.5, 0, 1, "how far a corner may move, as a share of half a side"),
+                     probability_info(0.5, "probability that the image changes"), warp_interpolation_info("bilinear"),
+                     fill_info(kOutsideDoc), mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomPerspective>(params); }};
 }
 

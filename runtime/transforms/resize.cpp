@@ -181,14 +181,8 @@ std::string check_sizes(const ParamMap& params, std::string& culprit) {
   return integer_param(params, "max_size") > integer_param(params, "min_size") ? "" : "must be larger than min_size";
 }
 
-std::string check_scale_range(const ParamMap& params, std::string& culprit) {
-  culprit = "scale_range";
-  const std::vector<double>& range = list_param(params, culprit);
-  return range[0] <= range[1] ? "" : "must be [smaller, larger]";
-}
-
 ParamInfo edge_info(const char* name, const char* doc) {
-  return {.name = name, .kind = ParamKind::integer, .minimum = 1, .maximum = kMaxSide, .doc = doc};
+  return integer_info(name, {}, 1, kMaxSide, doc);
 }
 
 std::string check_max_size(const ParamMap& params, std::string& culprit) {
@@ -214,14 +208,9 @@ TransformInfo resize_info() {
   size.nullable = true;
   return {.name = "Resize",
           .doc = "resizes the whole image",
-          .params = {std::move(size),
-                     interpolation_info(),
-                     {.name = "max_size",
-                      .kind = ParamKind::integer,
-                      .default_value = ParamValue{},
-                      .minimum = 2,
-                      .maximum = kMaxSide,
-                      .doc = "bound of the longer edge, which wins over size; with size null, its length"},
+          .params = {std::move(size), interpolation_info(),
+                     integer_info("max_size", ParamValue{}, 2, kMaxSide,
+                                  "bound of the longer edge, which wins over size; with size null, its length"),
                      antialias_info()},
           .check = check_max_size,
           .make = [](const ParamMap& params) { return std::make_unique<Resize>(params); }};
@@ -237,41 +226,26 @@ TransformInfo random_resize_info() {
 }
 
 TransformInfo random_shortest_size_info() {
-  ParamInfo longest = edge_info("max_size", "bound of the longer edge, which wins over min_size");
-  longest.default_value = ParamValue{};
   return {.name = "RandomShortestSize",
           .doc = "resizes the whole image to one of several lengths of its shorter edge, keeping the aspect ratio",
-          .params = {{.name = "min_size",
-                      .kind = ParamKind::integers,
-                      .minimum = 1,
-                      .maximum = kMaxSide,
-                      .doc = "lengths of the shorter edge to choose from: one, or a list"},
-                     std::move(longest),
-                     interpolation_info(),
-                     antialias_info()},
+          .params = {integers_info("min_size", {}, 1, kMaxSide, {},
+                                   "lengths of the shorter edge to choose from: one, or a list"),
+                     integer_info("max_size", ParamValue{}, 1, kMaxSide,
+                                  "bound of the longer edge, which wins over min_size"),
+                     interpolation_info(), antialias_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomShortestSize>(params); }};
 }
 
 TransformInfo scale_jitter_info() {
-  return {.name = "ScaleJitter",
-          .doc = "resizes the whole image by the factor that fits it into a target, times a random scale",
-          .params = {{.name = "target_size",
-                      .kind = ParamKind::integers,
-                      .minimum = 1,
-                      .maximum = kMaxSide,
-                      .lengths = {2},
-                      .doc = "what a scale of 1 fits the image into; as torchvision computes it, [width, height]"},
-                     {.name = "scale_range",
-                      .kind = ParamKind::numbers,
-                      .default_value = std::vector<double>{0.1, 2.0},
-                      .minimum = 0,
-                      .maximum = 1000,
-                      .lengths = {2},
-                      .doc = "[smallest, largest] scale"},
-                     interpolation_info(),
-                     antialias_info()},
-          .check = check_scale_range,
-          .make = [](const ParamMap& params) { return std::make_unique<ScaleJitter>(params); }};
+  return {
+      .name = "ScaleJitter",
+      .doc = "resizes the whole image by the factor that fits it into a target, times a random scale",
+      .params = {integers_info("target_size", {}, 1, kMaxSide, {2},
+                               "what a scale of 1 fits the image into; as torchvision computes it, [width, height]"),
+                 numbers_info("scale_range", std::vector<double>{0.1, 2.0}, 0, 1000, {2}, "[smallest, largest] scale"),
+                 interpolation_info(), antialias_info()},
+      .check = rising({"scale_range"}),
+      .make = [](const ParamMap& params) { return std::make_unique<ScaleJitter>(params); }};
 }
 
 }  // namespace penstock

@@ -79,31 +79,16 @@ TransformInfo to_dtype_info() {
                       .kind = ParamKind::text,
                       .choices = {"uint8", "float32", "float16", "bfloat16"},
                       .doc = "type of the elements"},
-                     {.name = "scale",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "true: 0 to 255 becomes 0 to 1"}},
+                     boolean_info("scale", false, "true: 0 to 255 becomes 0 to 1")},
           .make = [](const ParamMap& params) { return std::make_unique<ToDtype>(params); }};
 }
 
 TransformInfo normalize_info() {
-  const ParamInfo mean{.name = "mean",
-                       .kind = ParamKind::numbers,
-                       .minimum = -1e6,
-                       .maximum = 1e6,
-                       .lengths = {1, 3},
-                       .doc = "per channel, or one number for all"};
-  ParamInfo std = mean;
-  std.name = "std";
-  std.minimum = 0;
+  constexpr const char* kDoc = "per channel, or one number for all";
   return {.name = "Normalize",
           .doc = "subtracts mean and divides by std, in float32",
-          .params = {mean,
-                     std,
-                     {.name = "inplace",
-                      .kind = ParamKind::boolean,
-                      .default_value = false,
-                      .doc = "accepted for torchvision's sake; makes no difference"}},
+          .params = {numbers_info("mean", {}, -1e6, 1e6, {1, 3}, kDoc), numbers_info("std", {}, 0, 1e6, {1, 3}, kDoc),
+                     boolean_info("inplace", false, "accepted for torchvision's sake; makes no difference")},
           .check = check_normalize,
           .make = [](const ParamMap& params) { return std::make_unique<Normalize>(params); }};
 }

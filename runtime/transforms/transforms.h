@@ -4,6 +4,8 @@
 // The helpers below read a ParamMap that complete_params() has completed.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,6 +84,18 @@ double from_fixed(int64_t value);
 // A number drawn from [range[0], range[1]], as it is recorded.
 int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range);
 
+// A parameter of each kind. The default: a value, ParamValue{} for null, {} for a parameter that is required.
+using ParamDefault = std::optional<ParamValue>;
+ParamInfo boolean_info(const std::string& name, bool value, const std::string& doc);
+ParamInfo integer_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                       const std::string& doc);
+ParamInfo number_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                      const std::string& doc);
+ParamInfo integers_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                        std::vector<size_t> lengths, const std::string& doc);
+ParamInfo numbers_info(const std::string& name, ParamDefault value, double minimum, double maximum,
+                       std::vector<size_t> lengths, const std::string& doc);
+
 // Parameters that several transforms share.
 ParamInfo probability_info(double default_value, const std::string& doc);
 // Parameters of a box drawn at random: its share of the image's area, and its ratio of sides.
@@ -93,5 +107,7 @@ ParamInfo warp_interpolation_info(const std::string& default_value);
 ParamInfo size_info(const std::string& doc);
 ParamInfo interpolation_info();
 ParamInfo antialias_info();
+// A check that each of these lists is [smaller, larger].
+std::function<std::string(const ParamMap&, std::string&)> rising(std::vector<std::string> names);
 
 }  // namespace penstock

@@ -53,7 +53,7 @@ void write_pack(const TemporaryFolder& folder, const std::string& kind, const st
         record += value;
       }
       out.value(notes, as_bytes_of(as_text({false, "", sample.partners})));
-      out.row(out.size() - 1).check = sum_of_record(as_bytes_of(record));
+      out.row(out.size() - 1).check = check_of(as_bytes_of(record));
       at += pack_padded(record.size());
     }
     const SampleTable made = out.finish();

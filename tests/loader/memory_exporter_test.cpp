@@ -22,7 +22,7 @@ constexpr PeerId kFar = 5;  // on another node
 
 class Wire final : public Endpoint {
  public:
-  Capabilities capabilities(PeerId peer) const override { return {"test", true, true, peer == kNear}; }
+  Capabilities capabilities(PeerId peer) const override { return {"test", true, peer == kNear}; }
   void send(PeerId peer, Message message) override {
     const ControlMessage said = decode(message);
     if (const auto* offer = std::get_if<ExportOffered>(&said)) {

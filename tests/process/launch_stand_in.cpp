@@ -73,8 +73,8 @@ int run(int argc, char** argv) {
       pollfd fds[2] = {{helper.poll_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
       poll(fds, 2, -1);
       while (const auto arrived = signals.next()) {
-        if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
-          helper.signal(arrived->signal);
+        if (*arrived == SIGUSR1 || *arrived == SIGUSR2) {
+          helper.signal(*arrived);
         } else {
           helper.stop(grace_s);
         }

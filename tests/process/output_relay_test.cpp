@@ -79,7 +79,6 @@ TEST_CASE("what is to be started travels in packets that a socket takes") {
   spec.argv = {"python", "train.py", ""};
   for (int i = 0; i < 3000; ++i)
     spec.environment.push_back("VARIABLE_" + std::to_string(i) + "=" + std::string(40, 'v'));
-  spec.folder = "/tmp";
   spec.cpus = {0, 5, 300};
   spec.keep_stdin = true;
   spec.grace_s = 12.5;
@@ -95,7 +94,6 @@ TEST_CASE("what is to be started travels in packets that a socket takes") {
   const ProgramSpec again = decode_spec(bytes);
   CHECK(again.argv == spec.argv);
   CHECK(again.environment == spec.environment);
-  CHECK(again.folder == spec.folder);
   CHECK(again.cpus == spec.cpus);
   CHECK(again.keep_stdin);
   CHECK_FALSE(again.relay_output);

@@ -307,9 +307,4 @@ TEST_CASE("a program sees its place among the trainers and no launcher") {
                                           "PENSTOCK_TOKEN=secret",
                                           "PENSTOCK_JOB=job.yaml"};
   CHECK(got == expected);
-  place.gpus = {{"0", "1"}};
-  CHECK(trainer_environment({"CUDA_VISIBLE_DEVICES=5"}, place).back() == "CUDA_VISIBLE_DEVICES=0,1");
-  CHECK(trainer_environment({"CUDA_VISIBLE_DEVICES=5"}, place).front() == "RANK=3");
-  place.gpus.emplace();
-  CHECK(trainer_environment({}, place).back() == "CUDA_VISIBLE_DEVICES=");
 }

@@ -1,4 +1,5 @@
 #include "runtime/process/tree.h"
+#include "tests/support/session_folder.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -13,8 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-
-#include "runtime/process/session_folder.h"
 
 using namespace penstock;
 

@@ -21,12 +21,9 @@ struct Case {
 
 std::vector<Case> cases() {
   return {{"constant", Distribution::constant(7'000'000), 7e6},
-          {"uniform", Distribution::uniform(1'000'000, 3'000'000), 2e6},
+          {"uniform", Distribution::empirical({{0, 1'000'000}, {1, 3'000'000}}), 2e6},
           {"exponential", Distribution::exponential(5e6), 5e6},
           {"lognormal", Distribution::lognormal(2e6, 0.5), 2e6 * std::exp(0.125)},
-          // The integral of x^(1 - 1.5 - 1) by hand: 1.5 / 0.5 * 1e6 * (1 - 0.1) / (1 - 0.001).
-          {"Pareto, cut off at a hundred times", Distribution::pareto(1.5, 1'000'000, 100'000'000), 3e6 * 0.9 / 0.999},
-          {"Pareto of shape 1", Distribution::pareto(1, 1'000'000, 100'000'000), 1e6 * std::log(100.0) / 0.99},
           {"quantiles", Distribution::empirical({{0, 0}, {0.5, 1'000'000}, {0.9, 2'000'000}, {1, 12'000'000}}),
            0.5 * 0.5e6 + 0.4 * 1.5e6 + 0.1 * 7e6}};
 }
@@ -75,15 +72,14 @@ TEST_CASE("the draws of a seed are these, whatever the compiler and its library"
     SeededRandom random(5);
     for (int i = 0; i < 1000; ++i) all += std::to_string(one.distribution.draw(random)) + " ";
   }
-  CHECK(hash128(all).hex() == "68406112aa3c6d9fcbf4450aaae5a0b5");
+  CHECK(hash128(all).hex() == "ee4fa8bc5b2a44d5307665b0e3890f0e");
 }
 
 TEST_CASE("what describes nothing is refused") {
-  CHECK_THROWS_AS((void)Distribution::uniform(3, 2), Error);
+  CHECK_THROWS_AS((void)Distribution::empirical({{0, 3}, {1, 2}}), Error);
   CHECK_THROWS_AS((void)Distribution::constant(-1), Error);
   CHECK_THROWS_AS((void)Distribution::exponential(-1), Error);
   CHECK_THROWS_AS((void)Distribution::lognormal(0, 1), Error);
-  CHECK_THROWS_AS((void)Distribution::pareto(1.5, 10, 10), Error);
   CHECK_THROWS_AS((void)Distribution::empirical({{0, 1}}), Error);
   CHECK_THROWS_AS((void)Distribution::empirical({{0.1, 1}, {1, 2}}), Error);
   CHECK_THROWS_AS((void)Distribution::empirical({{0, 1}, {0.6, 3}, {0.5, 4}, {1, 5}}), Error);

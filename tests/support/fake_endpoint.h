@@ -83,7 +83,7 @@ class FakeEndpoint final : public Endpoint {
  public:
   explicit FakeEndpoint(std::shared_ptr<FakeWire> wire) : wire_(std::move(wire)) {}
 
-  Capabilities capabilities(PeerId) const override { return {"fake", true, true}; }
+  Capabilities capabilities(PeerId) const override { return {"fake", true}; }
   void send(PeerId peer, Message message) override {
     const std::lock_guard lock(wire_->mutex_);
     wire_->sent_.emplace_back(peer, decode(message));

@@ -38,7 +38,7 @@ inline SmallPack small_pack() {
     for (uint64_t i = 0; i < 3; ++i) {
       out.add("cat/" + std::to_string(i), static_cast<int64_t>(i), 0, at, 40 + i);
       const std::vector<std::byte> record(45 + 2 * i, small_pack_byte(i));
-      out.row(static_cast<int64_t>(i)).check = sum_of_record(record);
+      out.row(static_cast<int64_t>(i)).check = check_of(record);
       out.place(0, 0, at + 40 + i, 5);
       const int32_t box[2] = {7, static_cast<int32_t>(i)};
       out.value(1, std::as_bytes(std::span(box)));

@@ -61,7 +61,7 @@ class InprocEndpoint final : public Endpoint {
     }
   }
 
-  Capabilities capabilities(PeerId) const override { return {"inproc", true, true, true}; }
+  Capabilities capabilities(PeerId) const override { return {"inproc", true, true}; }
   void send(PeerId peer, Message message) override { mailbox(peer).post(MessageArrived{self_, std::move(message)}); }
   void send_with(PeerId peer, Message message, int fd) override {
     mailbox(peer).post(MessageArrived{self_, std::move(message), duplicate(fd)});

@@ -24,7 +24,7 @@ class MpiEndpoint final : public Endpoint {
  public:
   explicit MpiEndpoint(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
 
-  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, false, PollingBackoff::kDelay}; }
+  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, PollingBackoff::kDelay}; }
   void send(PeerId peer, Message message) override { progress_->send(peer, std::move(message)); }
   void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
     const auto arena = arenas_.find(chunk_buffer.arena);

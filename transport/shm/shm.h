@@ -50,7 +50,7 @@ class ShmEndpoint final : public Endpoint {
   void connect();
   void wait_for_calls();
 
-  Capabilities capabilities(PeerId) const override { return {"shm", true, true, true}; }
+  Capabilities capabilities(PeerId) const override { return {"shm", true, true}; }
   void send(PeerId peer, Message message) override { send_with(peer, std::move(message), -1); }
   void send_with(PeerId peer, Message message, int fd) override;
   void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override;

@@ -58,10 +58,7 @@ class NoBatches:
     def is_image(self, name: str) -> bool:
         return name == "image"
 
-    def start_at(self, epoch: int, step: int) -> "NoBatches":
-        return self
-
-    def start_in_order(self, epoch: int, step: int, indices: Sequence[int]) -> "NoBatches":
+    def start_at(self, epoch: int, step: int, indices: Sequence[int] = ()) -> "NoBatches":
         if indices:
             raise DatasetError(f"split '{self._split}': the sampler gave index {indices[0]}, and the data set is empty")
         return self

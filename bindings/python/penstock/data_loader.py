@@ -672,7 +672,7 @@ class DataLoader:
         batches_cut = Cut(self.batch_size, drop_last=self._drop_last)
         if self._cut is not None and self._length and batches_cut.leaves_nothing(len(indices)):
             return self._no_batches(self._length)
-        return self._native.start_in_order(epoch, step, indices)
+        return self._native.start_at(epoch, step, indices)
 
     def _move_to(self, device: Any) -> None:
         """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""

@@ -191,9 +191,6 @@ class FleetWorld {
     }
     result_.busiest_link = parts_.links.busiest(now);
     result_.bytes_between_nodes = parts_.links.bytes_between_nodes();
-    result_.mean_leases = parts_.leases_at_loaders.mean_inside();
-    result_.most_chunks_on_their_way = parts_.chunks_on_their_way.peak();
-    result_.batches_ready = parts_.batches_ready.mean_inside();
     result_.grants = parts_.coordinator->grants();
     result_.decisions = parts_.coordinator->decisions();
   }

@@ -62,9 +62,6 @@ struct FleetResult {
   std::vector<Loader> loaders;
   double busiest_link = 0;  // share of its capacity
   int64_t bytes_between_nodes = 0;
-  double mean_leases = 0;  // at loaders, at a time
-  int64_t most_chunks_on_their_way = 0;
-  double batches_ready = 0;  // that wait for their program, at a time
 
   int64_t grants = 0;
   int64_t regranted = 0;

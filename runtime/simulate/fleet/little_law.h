@@ -24,24 +24,11 @@ class LittleLaw {
   void enter(Nanoseconds now) {
     pass(now);
     ++inside_;
-    ++entered_;
-    peak_ = inside_ > peak_ ? inside_ : peak_;
   }
   void leave(Nanoseconds now, Nanoseconds entered) {
     pass(now);
     --inside_;
     times_ += now - entered;
-  }
-
-  int64_t inside() const noexcept { return inside_; }
-  int64_t entered() const noexcept { return entered_; }
-  int64_t peak() const noexcept { return peak_; }
-  double mean_inside() const noexcept {
-    return last_ > 0 ? static_cast<double>(area_) / static_cast<double>(last_) : 0;
-  }
-  double mean_time_ns() const noexcept {
-    const int64_t left = entered_ - inside_;
-    return left > 0 ? static_cast<double>(times_) / static_cast<double>(left) : 0;
   }
 
   void check(const std::string& what) const {
@@ -62,8 +49,6 @@ class LittleLaw {
   }
 
   int64_t inside_ = 0;
-  int64_t entered_ = 0;
-  int64_t peak_ = 0;
   Nanoseconds last_ = 0;
   Wide area_ = 0;   // under the number of those inside
   Wide times_ = 0;  // of those that have left

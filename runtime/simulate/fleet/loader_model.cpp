@@ -92,13 +92,17 @@ void LoaderModel::drop_all() {
   queue_.clear();
 }
 
+template <class Event>
+bool LoaderModel::postponed(Event again) {
+  const Nanoseconds until = speed_.finish(parts_.loop.now(), 0);
+  if (until <= parts_.loop.now()) return false;
+  if (until != kNever) parts_.loop.at(until, std::move(again));
+  return true;
+}
+
 void LoaderModel::given_up(uint32_t incarnation) {
-  Nanoseconds until = 0;
   if (!alive_ || incarnation != incarnation_) return;
-  if (postponed(until)) {
-    if (until != kNever) parts_.loop.at(until, [this, incarnation] { given_up(incarnation); });
-    return;
-  }
+  if (postponed([this, incarnation] { given_up(incarnation); })) return;
   const Nanoseconds idle_at = std::max({parts_.loop.now(), threads_.all_free(), gpus_.all_free()});
   drop_all();
   ++incarnation_;  // nothing that it says now is of the next one, which begins when its threads are idle
@@ -107,18 +111,9 @@ void LoaderModel::given_up(uint32_t incarnation) {
   join_at(idle_at);
 }
 
-bool LoaderModel::postponed(Nanoseconds& until) const {
-  until = speed_.finish(parts_.loop.now(), 0);
-  return until > parts_.loop.now();
-}
-
 void LoaderModel::beat(uint32_t incarnation) {
   if (incarnation != incarnation_ || !alive_ || parts_.coordinator->over) return;
-  Nanoseconds until = 0;
-  if (postponed(until)) {
-    if (until != kNever) parts_.loop.at(until, [this, incarnation] { beat(incarnation); });
-    return;
-  }
+  if (postponed([this, incarnation] { beat(incarnation); })) return;
   parts_.links.message(node(), parts_.node_of_coordinator(),
                        [this, incarnation] { parts_.coordinator->receive_from(id_, incarnation, LoaderAlive{id_}); });
   parts_.loop.after(parts_.spec.heartbeat_ns, [this, incarnation] { beat(incarnation); });
@@ -130,11 +125,7 @@ void LoaderModel::lease_came(uint32_t place) {
     parts_.leases.drop(place);
     return;
   }
-  Nanoseconds until = 0;
-  if (postponed(until)) {
-    if (until != kNever) parts_.loop.at(until, [this, place] { lease_came(place); });
-    return;
-  }
+  if (postponed([this, place] { lease_came(place); })) return;
   const Nanoseconds now = parts_.loop.now();
   parts_.log.note(now, "lease", id_, static_cast<int64_t>(lease.key.lease_stream),
                   lease.key.step * 100'000 + lease.key.chunk);
@@ -270,22 +261,14 @@ void LoaderModel::returned(uint32_t place) {
     parts_.leases.drop(place);
     return;
   }
-  Nanoseconds until = 0;
-  if (postponed(until)) {
-    if (until != kNever) parts_.loop.at(until, [this, place] { returned(place); });
-    return;
-  }
+  if (postponed([this, place] { returned(place); })) return;
   parts_.links.message(node(), parts_.node_of_coordinator(),
                        [this, place] { parts_.coordinator->chunk_buffer_freed(place); });
 }
 
 void LoaderModel::revoke(const LeaseKey& key) {
-  Nanoseconds until = 0;
   if (!alive_) return;
-  if (postponed(until)) {
-    if (until != kNever) parts_.loop.at(until, [this, key] { revoke(key); });
-    return;
-  }
+  if (postponed([this, key] { revoke(key); })) return;
   const auto found =
       std::find_if(queue_.begin(), queue_.end(), [&](uint32_t place) { return parts_.leases[place].key == key; });
   if (found == queue_.end()) return;

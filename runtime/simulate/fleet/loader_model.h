@@ -52,7 +52,8 @@ class LoaderModel {
   void send(uint32_t lease);
   bool reads() const;  // it has a disk to read from, and has not all in memory
   void read_ahead(FleetLease& lease);
-  bool postponed(Nanoseconds& until) const;  // it is stopped
+  template <class Event>
+  bool postponed(Event again);  // it is stopped; `again` is called when it goes on
   Nanoseconds first_free() const noexcept {
     return spec().gpus > 0 ? std::min(threads_.first_free(), gpus_.first_free()) : threads_.first_free();
   }

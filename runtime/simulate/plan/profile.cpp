@@ -88,16 +88,7 @@ double slope(const Profile& profile, double ns_bytes) {
 
 }  // namespace
 
-Profile profile_of_report(const Json& report, const ProfileOrigin& origin) {
-  Profile profile;
-  profile.made_by = origin.made_by;
-  profile.machine = origin.machine;
-  profile.date = origin.date;
-  profile.version = origin.version;
-  profile.job = origin.job;
-  profile.split = origin.split;
-  profile.dataset = origin.dataset;
-  profile.dataset_size = origin.dataset_size;
+Profile profile_of_report(const Json& report, Profile profile) {
   if (!report.is_object() || !report.contains("ranks")) {
     throw Error(ErrorKind::usage, "this is no report of a run", "name what `penstock run --json` printed");
   }
@@ -114,7 +105,7 @@ Profile profile_of_report(const Json& report, const ProfileOrigin& origin) {
     received_bytes += rank.value("received_bytes", int64_t{0});
     receiver_busy_s += rank.value("receiver_busy_s", 0.0);
     if (!rank.contains("splits")) continue;
-    const auto split = rank["splits"].find(origin.split);
+    const auto split = rank["splits"].find(profile.split);
     if (split != rank["splits"].end()) add(profile.step_ns, *split, "step_ns");
   }
   if (images == 0 || profile.sample_ns.count() == 0) {

@@ -42,20 +42,8 @@ struct Profile {
   std::string hash;  // of all of that, 32 hexadecimal digits
 };
 
-// Where a profile that is made comes from.
-struct ProfileOrigin {
-  std::string made_by;
-  std::string machine;
-  std::string date;
-  std::string version;
-  std::string job;
-  std::string split;
-  std::string dataset;
-  int64_t dataset_size = 0;
-};
-
-// From the report of a run (`penstock run --json`).
-Profile profile_of_report(const nlohmann::json& report, const ProfileOrigin& origin);
+// From the report of a run (`penstock run --json`). `profile` has made_by to dataset, and dataset_size.
+Profile profile_of_report(const nlohmann::json& report, Profile profile);
 
 std::string to_text(const Profile& profile);  // with its hash
 Profile profile_from_text(const std::string& text, const std::string& name);

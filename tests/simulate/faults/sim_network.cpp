@@ -11,7 +11,7 @@ class SimEndpoint final : public Endpoint {
   SimEndpoint(SimNetwork& network, PeerId rank) : network_(network), rank_(rank) {}
 
   Capabilities capabilities(PeerId) const override {
-    return {"simulated", network_.spec_.in_place, true, false, network_.spec_.in_place ? 0 : network_.spec_.delay_ns};
+    return {"simulated", true, false, network_.spec_.in_place ? 0 : network_.spec_.delay_ns};
   }
   void send(PeerId peer, Message message) override { network_.send(rank_, peer, std::move(message)); }
   void send_chunk(PeerId peer, Message envelope, ChunkBufferRef buffer, size_t bytes) override {
