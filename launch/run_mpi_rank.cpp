@@ -242,8 +242,10 @@ class RankOfJob {
     if (ring_) ring_->leave();
     std::fflush(nullptr);
     // With a rank lost MPI_Finalize would wait for the dead for ever. Otherwise the others may still be giving their
-    // programs the grace.
-    const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + 15) * 1e9);
+    // programs the grace. A job that has failed does not wait long: a loader may have been stopped a moment ago, and codes
+    // do not depend on a good end of MPI.
+    const bool failed = code_ != 0 || jobs_code_ != 0;
+    const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + (failed ? 3 : 15)) * 1e9);
     // Where a process leaves words of others unread, the kernel resets their connections, and the goodbye that they have
     // not read yet is lost with it. MPI's thread reads meanwhile.
     if (self_ == 0 && !all_alive_) std::this_thread::sleep_for(std::chrono::milliseconds(kLastWords_ms));

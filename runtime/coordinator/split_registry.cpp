@@ -92,6 +92,8 @@ void SplitRegistry::loader_lost(PeerId loader) {
     it->second.left_out.erase(loader);
     it->second.waiting_for.erase(loader);
     if (it->second.sizes_from == loader) ask_another_for_sizes(it->second);
+    // Who was left out is all that there is now, and its disk may be well again.
+    if (it->second.opened.same_list.empty()) ask_left_out(it->second, 0);
     settle(it->second);
   }
 }
@@ -317,16 +319,14 @@ void SplitRegistry::leave_out(PeerId loader, const std::string& why, Split& spli
           " s: " + why);
 }
 
-void SplitRegistry::ask_left_out() {
-  for (auto& [fingerprint, split] : splits_) {
-    for (const auto& [loader, since] : split.left_out) {
-      if (living_.count(loader) != 0 && clock_.now() - since >= kAskAgainAfter) prepare_at(loader, split);
-    }
+void SplitRegistry::ask_left_out(Split& split, Nanoseconds after) {
+  for (const auto& [loader, since] : split.left_out) {
+    if (living_.count(loader) != 0 && clock_.now() - since >= after) prepare_at(loader, split);
   }
 }
 
 void SplitRegistry::tick() {
-  ask_left_out();
+  for (auto& [fingerprint, split] : splits_) ask_left_out(split, kAskAgainAfter);
   std::vector<Fingerprint> all;
   for (const auto& [fingerprint, split] : splits_) {
     if (!split.waiting.empty() && !split.waiting_for.empty()) all.push_back(fingerprint);

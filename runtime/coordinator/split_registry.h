@@ -167,7 +167,7 @@ class SplitRegistry {
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
   void leave_out(PeerId loader, const std::string& why, Split& split);
-  void ask_left_out();
+  void ask_left_out(Split& split, Nanoseconds after);
   void ask_sizes(Split& split, PeerId loader);
   void ask_another_for_sizes(Split& split);
   Split* newest(Fingerprint described);

@@ -112,7 +112,7 @@ FileFacts ListedFiles::examine(const std::string& path) {
 Directory ListedFiles::list_directory(const std::string& path) {
   if (listing_) {
     try {
-      const int64_t modified_ns = below_.examine(path).modified_ns;  // before it is listed
+      const int64_t modified_ns = ask([&] { return below_.examine(path); }).modified_ns;  // before it is listed
       note(path, {0, modified_ns, /*folder=*/true, modified_ns < now_ns() - kSettledAfterNs});
     } catch (const FileError& error) {  // what follows says it in better words
       note_missing(error, path);

@@ -1285,6 +1285,11 @@ TEST_CASE("a loader that is back and cannot open the split costs nobody the spli
   CHECK(world.take<PrepareSplit>(3).size() == 1);
   cannot();
   CHECK(world.notices.size() == 1);
+  SUBCASE("where the others are lost meanwhile it is asked at once") {
+    world.coordinator.peer_lost(2, "its socket closed", true);
+    CHECK(world.take<PrepareSplit>(3).size() == 1);
+    return;
+  }
   // Another program opens it meanwhile: what the others have is asked for again, and it is not refused.
   world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1, 5});
   CHECK(world.take<SplitRefused>(1).empty());
