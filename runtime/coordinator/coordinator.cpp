@@ -85,6 +85,7 @@ class Coordinator::Impl {
 
   void handle(PeerId peer, const ControlMessage& message) {
     if (fenced(peer, message)) return;
+    heard_ns_[peer] = clock_.now();
     std::visit(overloaded{
                    [&](const LoaderHello& m) {
                      joined_.insert(peer);
@@ -96,10 +97,13 @@ class Coordinator::Impl {
                      let_some_leave();
                    },
                    [&](const LoaderLeaving& m) {
-                     leaving_[peer] = m.reason;
+                     leaving_[peer] = {m.reason, clock_.now()};
                      let_some_leave();
                    },
-                   [&](const Alive&) { apply(LoaderAlive{peer}); },
+                   [&](const Alive&) {
+                     apply(LoaderAlive{peer});
+                     let_some_leave();
+                   },
                    [&](const LeasesAhead& m) {
                      apply(LoaderAhead{peer, std::max(0, m.leases)});
                    },
@@ -171,9 +175,10 @@ class Coordinator::Impl {
     if (drained_.erase(peer) == 0) return;
     ++leave_count_;
     if (left_.size() == kMostListed) left_.pop_front();
-    left_.push_back(name(peer) + ": " + leaving_[peer] + "; " + seconds(clock_.now() - begun_ns_) + " after the start");
+    left_.push_back(name(peer) + ": " + leaving_[peer].reason + "; " + seconds(clock_.now() - begun_ns_) +
+                    " after the start");
     dead_.insert(peer);  // as far as anybody still has to do with it
-    forget(peer, "left: " + leaving_[peer]);
+    forget(peer, "left: " + leaving_[peer].reason);
     send_(peer, Goodbye{true, 0, "", false});
     for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, true, true});
   }
@@ -279,23 +284,30 @@ class Coordinator::Impl {
     splits_.forget_closed();
   }
 
+  // One that was heard of since: one that is stopped just now may never come back.
+  bool another_stays(PeerId leaves, Nanoseconds since) const {
+    return std::any_of(joined_.begin(), joined_.end(), [&](PeerId other) {
+      return other != leaves && draining_.count(other) == 0 && heard_ns_.at(other) >= since;
+    });
+  }
+
   // Loaders leave one after the other, and only while others stay that can read the same samples.
   void let_some_leave() {
     if (leaving_.empty()) return;
-    for (const auto& [peer, reason] : leaving_) {
+    for (const auto& [peer, asked] : leaving_) {
       if (joined_.count(peer) == 0 || draining_.count(peer) != 0) continue;
-      if (joined_.size() - draining_.size() < 2) return;
+      if (!another_stays(peer, asked.at_ns)) continue;
       if (splits_.is_last_holder(peer, draining_)) continue;
       draining_.insert(peer);
       if (notice_) {
-        notice_(name(peer) + " leaves (" + reason + "); the other loaders take its work");
+        notice_(name(peer) + " leaves (" + asked.reason + "); the other loaders take its work");
       }
       apply(LoaderDraining{peer});
     }
   }
   void drained(PeerId peer) {
     drained_.insert(peer);
-    send_(peer, Leave{leaving_[peer]});
+    send_(peer, Leave{leaving_[peer].reason});
   }
 
   std::string name(PeerId loader) const { return loader_name(loader, options_.embedded, options_.hosts); }
@@ -646,11 +658,16 @@ class Coordinator::Impl {
   std::set<PeerId> given_up_;
   std::set<PeerId> dead_;
   // Loaders that have joined and asked to leave, with the reason; those that drain; those that hold nothing any more.
-  std::map<PeerId, std::string> leaving_;
+  struct Leaving {
+    std::string reason;
+    Nanoseconds at_ns = 0;  // it asked
+  };
+  std::map<PeerId, Leaving> leaving_;
   std::set<PeerId> draining_;
   std::set<PeerId> drained_;
   std::deque<std::string> left_;
   int64_t leave_count_ = 0;
+  std::map<PeerId, Nanoseconds> heard_ns_;
   std::map<PeerId, int32_t> incarnations_;  // of loaders that were given up: the one that may join
   std::deque<Loss> losses_;
   int64_t loss_count_ = 0;

@@ -583,6 +583,19 @@ TEST_CASE("a loader that asks to leave is let go when it holds nothing; the last
   CHECK(world.take<Goodbye>(4).empty());
 }
 
+TEST_CASE("a loader that asks to leave stays until another one has been heard of since") {
+  World world;
+  world.open_at_both(split_json());
+  world.clock.advance(kMillisecond);
+  world.coordinator.handle(2, LoaderLeaving{"SIGTERM"});  // rank 3 may have been stopped a moment ago
+  CHECK(world.take<Leave>(2).empty());
+  world.clock.advance(kMillisecond);
+  world.coordinator.handle(2, Alive{});
+  CHECK(world.take<Leave>(2).empty());
+  world.coordinator.handle(3, Alive{});
+  CHECK(world.take<Leave>(2).size() == 1);
+}
+
 TEST_CASE("a dead loader's leases go to the living; with the last one, opening fails by name") {
   World world;
   const std::string json = split_json();
