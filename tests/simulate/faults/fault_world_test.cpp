@@ -111,7 +111,7 @@ TEST_CASE("the stream is the same where loaders can read some of the samples onl
                     << sums.returns << ", granted " << sums.granted << ", regranted " << sums.regranted << ", hedged "
                     << sums.hedged << ", left " << sums.left << ", made twice and compared " << sums.compared);
   if (seed_alone > 0) return;
-  CHECK(sums.losses > sums.worlds / 2);
+  CHECK(sums.losses > sums.worlds * 2 / 5);
   CHECK(sums.returns > sums.worlds / 20);
   CHECK(sums.compared > sums.worlds / 2);
 }
