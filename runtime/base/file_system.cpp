@@ -186,6 +186,7 @@ class PosixFileSystem final : public FileSystem {
 
 }  // namespace
 
+// What bindings/python/penstock/_worker.py takes for it (MAY_PASS), but for what regular files cannot meet.
 bool may_pass(int code) noexcept {
   switch (code) {
     case EIO:

@@ -1,7 +1,6 @@
 #include "runtime/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <deque>
 #include <fstream>
 #include <list>
@@ -175,7 +174,7 @@ class Coordinator::Impl {
     if (drained_.erase(peer) == 0) return;
     ++leave_count_;
     if (left_.size() == kMostListed) left_.pop_front();
-    left_.push_back(name(peer) + ": " + leaving_[peer].reason + "; " + seconds(clock_.now() - begun_ns_) +
+    left_.push_back(name(peer) + ": " + leaving_[peer].reason + "; " + seconds_text(clock_.now() - begun_ns_) +
                     " after the start");
     dead_.insert(peer);  // as far as anybody still has to do with it
     forget(peer, "left: " + leaving_[peer].reason);
@@ -191,14 +190,13 @@ class Coordinator::Impl {
     left_out_ = stood_still && !left_out_;
     if (left_out_) return;
     splits_.tick();
-    splits_.end_waits_for_lost();
     apply(Tick{});
     // While serving, no lease stream may be open for days, so nothing would show that no loader is left until the next
     // program waited in vain.
     if (!options_.serving || !joined_.empty() || losses_.empty() || !all_lost_.empty()) return;
     const Nanoseconds since = now - losses_.back().at_ns;
     if (since < balancer_options(options_).all_lost_ns) return;
-    all_lost_ = "no loader is left, and none joined within " + seconds(since) + "; the last one was " +
+    all_lost_ = "no loader is left, and none joined within " + seconds_text(since) + "; the last one was " +
                 name(losses_.back().loader) + ", lost: " + losses_.back().reason;
   }
 
@@ -250,16 +248,11 @@ class Coordinator::Impl {
     std::optional<Nanoseconds> back_at_ns;
   };
 
-  static std::string seconds(Nanoseconds ns) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f s", as_seconds(ns));
-    return text;
-  }
   std::string text_of(const Loss& loss) const {
-    std::string text = name(loss.loader) + ": " + loss.reason + "; " + seconds(loss.at_ns - begun_ns_) +
+    std::string text = name(loss.loader) + ": " + loss.reason + "; " + seconds_text(loss.at_ns - begun_ns_) +
                        " after the start, with " + std::to_string(loss.chunks) +
                        (loss.chunks == 1 ? " chunk" : " chunks") + " in hand";
-    if (loss.back_at_ns) text += "; back after " + seconds(*loss.back_at_ns - loss.at_ns);
+    if (loss.back_at_ns) text += "; back after " + seconds_text(*loss.back_at_ns - loss.at_ns);
     return text;
   }
   int64_t regranted_of(PeerId loader) const {

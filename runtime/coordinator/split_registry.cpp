@@ -28,13 +28,13 @@ std::string first_of(const std::set<std::string>& all) {
   return text;
 }
 
-std::string seconds_of(Nanoseconds time) {
+}  // namespace
+
+std::string seconds_text(Nanoseconds time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", as_seconds(time));
   return text;
 }
-
-}  // namespace
 
 SplitAsked read_numbers(SplitAsked asked) {
   asked.numbers = std::make_shared<SamplerNumbers>(read_sampler_file(asked.resolved));
@@ -346,6 +346,7 @@ void SplitRegistry::tick() {
               ", of which heartbeats come and no list of its files; who has one later takes part from then on");
     }
   }
+  end_waits_for_lost();
 }
 
 // The end of this wait comes with no message, so it is looked for.
@@ -494,10 +495,11 @@ void SplitRegistry::judge(Split& split) {
   OpenedSplit& opened = split.opened;
   try {
     if (!split.known || (opened.local() && living_.empty())) {
-      throw Error(ErrorKind::peer_lost,
-                  "no loader is left that could read split '" + opened.resolved.name + "'" +
-                      (options_.all_lost_ns > 0 ? ", and none joined within " + seconds_of(options_.all_lost_ns) : ""),
-                  "see the messages of the loaders");
+      throw Error(
+          ErrorKind::peer_lost,
+          "no loader is left that could read split '" + opened.resolved.name + "'" +
+              (options_.all_lost_ns > 0 ? ", and none joined within " + seconds_text(options_.all_lost_ns) : ""),
+          "see the messages of the loaders");
     }
     const int64_t size = opened.prepared.dataset_size;
     check_numbers(opened.resolved, *split.numbers, size);

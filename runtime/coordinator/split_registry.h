@@ -5,7 +5,7 @@
 //   if (asked.reads) asked = read_numbers(asked);          // Error: its sampler's file is; may take long, on any thread
 //   splits.open({receiver, m.split}, program_number, m, std::move(asked));
 //   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
-//   splits.tick();  splits.end_waits_for_lost();           // several times a second
+//   splits.tick();                                         // several times a second
 //   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened
 //
 // A description (canonical JSON) may stand for several lists of files, one for each look that loaders had at them:
@@ -50,6 +50,8 @@
 #include "runtime/protocol/sample_sizes.h"
 
 namespace penstock {
+
+std::string seconds_text(Nanoseconds time);  // "2.5 s", in messages
 
 struct SplitRegistryOptions {
   size_t receivers = 0;            // in the job
@@ -110,10 +112,9 @@ class SplitRegistry {
   void sizes_told(PeerId loader, const SizesTold& m);
   void loader_joined(PeerId loader);
   void loader_lost(PeerId loader);
-  // Names the loaders that are waited for, and goes on without those that have been for too long.
+  // Names the loaders that are waited for, goes on without those that have been for too long, and refuses what no lost
+  // loader has come back for in time.
   void tick();
-  // Refuses what no loader has come back for in time.
-  void end_waits_for_lost();
   OpenedSplit* find(Fingerprint fingerprint);
   // Was the loader asked to prepare the split, a short time ago?
   bool will_answer(PeerId loader, Fingerprint fingerprint) const;
@@ -179,6 +180,7 @@ class SplitRegistry {
   void settle(Split& split);
   bool is_late(const Split& split, const Wait& wait) const;
   bool must_wait(const Split& split) const;
+  void end_waits_for_lost();
   bool may_return() const;
   void name_the_late(Split& split);
   std::string names(const std::set<PeerId>& loaders) const;

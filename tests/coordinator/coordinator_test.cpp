@@ -851,12 +851,15 @@ void open_at_both(World& world, const std::string& json) {
   for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{json, receiver, 2});
 }
 
+void join_and_open(World& world, const std::string& json) {
+  for (const PeerId loader : {2, 3}) world.join(loader);
+  open_at_both(world, json);
+}
+
 TEST_CASE("a loader is granted samples that it can read, and batches are what they are elsewhere") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 2, json, {0, 5});
   holds(world, 3, json, {3, 10});
   REQUIRE(world.take<SplitOpened>(0).size() == 1);
@@ -923,9 +926,7 @@ TEST_CASE(
 TEST_CASE("where a loader was lost before the split was open, that is why nobody can read its samples") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 3, json, {5, 10});
   world.coordinator.peer_lost(3, "killed", true);
   SUBCASE("one") {
@@ -1029,9 +1030,7 @@ TEST_CASE("a split that is opened while all loaders are lost waits for one to co
 TEST_CASE("a split waits for the lost loader that alone can read some of its samples, where the job does") {
   WaitingWorld world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 2, json, {0, 5});
   const int32_t incarnation = world.give_up(3);
   world.wait(59 * kSecond);
@@ -1063,9 +1062,7 @@ TEST_CASE("what a lost loader had may come with one that is still to join") {
   options.nodes.push_back(0);
   World world(options);
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 3, json, {5, 10});
   world.coordinator.peer_lost(3, "killed", true);
   holds(world, 2, json, {0, 5});
@@ -1096,9 +1093,7 @@ TEST_CASE("what stands in for a bad sample may lie anywhere, so substitutes are 
     CAPTURE(all);
     World world;
     const std::string json = local_json({"on_error=substitute"});
-    world.join(2);
-    world.join(3);
-    open_at_both(world, json);
+    join_and_open(world, json);
     holds(world, 2, json, {0, 10});
     holds(world, 3, json, {0, all ? 10 : 7});
     CHECK(world.take<SplitRefused>(0).size() == (all ? 0 : 1));
@@ -1109,9 +1104,7 @@ TEST_CASE("what stands in for a bad sample may lie anywhere, so substitutes are 
 TEST_CASE("losing the last loader that can read a sample fails the lease streams that need it, by name") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 2, json, {0, 6});
   holds(world, 3, json, {4, 10});
   world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
@@ -1138,9 +1131,7 @@ TEST_CASE("losing the last loader that can read a sample fails the lease streams
 TEST_CASE("a loader that comes later, or back, is given what it can read once it has said so") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 2, json, {0, 5});
   holds(world, 3, json, {5, 10});
   world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
@@ -1181,9 +1172,7 @@ TEST_CASE("a loader that comes later, or back, is given what it can read once it
 TEST_CASE("a loader that asks to leave stays while it is the last that can read something") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 2, json, {0, 10});
   holds(world, 3, json, {5, 10});
   world.coordinator.handle(2, LoaderLeaving{"SIGTERM"});
@@ -1209,9 +1198,7 @@ TEST_CASE("a split opens without a loader whose listing hangs, which is granted 
   options.balancer.lost_after_s = 30;
   World world(options);
   const std::string json = split_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   world.prepared(2, json);
   world.pass(9900 * kMillisecond);
   CHECK(world.notices.empty());
@@ -1349,9 +1336,7 @@ TEST_CASE("an iteration that begins while all loaders list the files again, afte
 TEST_CASE("where listing takes minutes everywhere, the first loader to end it does not leave the others behind") {
   World world;
   const std::string json = split_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   world.pass(100 * kSecond);
   CHECK(world.notices.size() == 1);
   world.prepared(2, json);
@@ -1425,9 +1410,7 @@ TEST_CASE("a look whether files have changed that hangs at a loader: the older l
 TEST_CASE("a loader that may be the only one with some samples is waited for, and named") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   holds(world, 2, json, {0, 5});
   world.pass(30 * kSecond);
   CHECK(world.take<SplitOpened>(0).empty());
@@ -1441,9 +1424,7 @@ TEST_CASE("a loader that may be the only one with some samples is waited for, an
 TEST_CASE("a placement of many ranges is made by a thread, and the split opens then") {
   World world;
   const std::string json = local_json();
-  world.join(2);
-  world.join(3);
-  open_at_both(world, json);
+  join_and_open(world, json);
   const int64_t size = 200'000;
   std::vector<int64_t> even, odd;  // blocks of five samples
   for (int64_t i = 0; i < size; i += 10) {

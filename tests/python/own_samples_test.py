@@ -20,6 +20,7 @@ from torch.utils.data import default_collate, get_worker_info
 import penstock
 from jobs import FULL, run_tests
 from own_data import Boxes, Drawing, Numbered, Outliers, Rich, Slow, digest, one_process_that_imports, same
+from penstock._worker import memory_files
 from photos import TRAIN, descendants, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
@@ -240,14 +241,9 @@ def kept_parts():
     """Bytes of large parts in this process and its children."""
     total = 0
     for process in ("self", *descendants()):
-        numbers = []
-        with contextlib.suppress(OSError):  # it may have ended
-            numbers = os.listdir(f"/proc/{process}/fd")
-        for number in numbers:
-            with contextlib.suppress(OSError):
-                path = f"/proc/{process}/fd/{number}"
-                if os.readlink(path).startswith("/memfd:penstock-large"):
-                    total += os.stat(path).st_size
+        for path, name in memory_files(process):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                total += os.stat(path).st_size if name.startswith("penstock-large") else 0
     return total
 
 
