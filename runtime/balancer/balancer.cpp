@@ -254,6 +254,11 @@ std::string loader_name(LoaderId loader, bool embedded, const std::vector<std::s
   return "rank " + std::to_string(loader) + " (loader" + (at < hosts.size() ? ", host " + hosts[at] : "") + ")";
 }
 
+std::string seconds_text(int64_t ns) {
+  const int64_t tenths = (ns + 50'000'000) / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
 Balancer::Balancer(const BalancerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Balancer::~Balancer() = default;
 Balancer::Balancer(Balancer&&) noexcept = default;

@@ -45,7 +45,7 @@
 //   5. One grant in `remake_every`, where there are two loaders, is compared: when its chunk has been accepted, another
 //      loader makes it once more (a lease of its own, is_remake()), and the receiver compares. Nothing waits for it; it
 //      counts as a hedge.
-//   6. Where a loader's made chunk was not accepted within lease_timeout, other loaders make what that receiver is still to
+//   6. Where a loader's made chunk is late to be accepted (see Time), other loaders make what that receiver is still to
 //      get, until something of this loader arrives there, or no other one is left that may: the two may not reach each
 //      other, though both reach the owner.
 //   7. A loader that drains gets no more grants; when it holds nothing any more, LoaderDrained says so, once.
@@ -53,13 +53,14 @@
 //      that hold its group. While none of them lives it waits; all_lost_ns after the last loss its lease stream fails, if
 //      every living loader has said what it holds.
 // Time: everything that depends on time happens at Tick. A lease that is late may go to another loader (the one that has
-//   it keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take (lease_times.h), 250 ms
-//   at least, where the budget for such hedges allows it: 2 % of all grants, 5 % while a loader stands still or was lost
-//   within the last minute; and any that is not accepted within lease_timeout. Each time the wait limit doubles, up to
-//   32 times. A loader silent for lost_after / 4 stands still: it gets no grants until it speaks, and what it holds may
-//   go to others at once; silent for lost_after it is given up, once, and the owner answers with LoaderLost. With no
-//   loader left for all_lost, open lease streams fail. How long to wait for the *first* loader of a job is the owner's
-//   decision.
+//   it keeps it until then). Late is a chunk that is not made within three times what 99 of 100 take, 250 ms at least, or,
+//   once it is made, not accepted within three times what 99 of 100 take for that, 1 s at least (lease_times.h: as soon as
+//   100 of each are known), where the budget for such hedges allows it: 2 % of all grants, 5 % while a loader stands still
+//   or was lost within the last minute; and any that is not made, or then not accepted, within lease_timeout. Each time
+//   these limits double, up to 32 times. A loader silent for lost_after / 4 stands still: it gets no grants until it
+//   speaks, and what it holds may go to others at once; silent for lost_after it is given up, once, and the owner answers
+//   with LoaderLost. With no loader left for all_lost, open lease streams fail. How long to wait for the *first* loader of
+//   a job is the owner's decision.
 // Owner's duties: no event about a lost loader's earlier life once it has joined again, ChunkBufferFreed above all (its
 //   chunks at receivers may still be accepted). After FailLeaseStream the lease stream is closed here; its
 //   LeaseStreamClosed is then ignored.
@@ -107,6 +108,7 @@ struct BalancerOptions {
 
 // For messages: "rank 3 (loader)", or "the embedded loader".
 std::string loader_name(LoaderId loader, bool embedded, const std::vector<std::string>& hosts = {});  // by LoaderId
+std::string seconds_text(int64_t ns);                                                                 // "2.5 s"
 
 // Names one grant of one chunk.
 struct LeaseKey {

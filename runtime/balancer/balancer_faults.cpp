@@ -18,11 +18,6 @@ constexpr int64_t kFirstRest = 100'000'000;
 constexpr int64_t kLongestRest = 5'000'000'000;
 constexpr int kMostRestDoublings = 6;
 
-std::string seconds(int64_t ns) {
-  const int64_t tenths = (ns + 50'000'000) / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
 }  // namespace
 
 void Balancer::Impl::on(const Tick&) {
@@ -38,7 +33,7 @@ void Balancer::Impl::on(const Tick&) {
   if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.all_lost_ns) {
     while (!streams_.all().empty()) {
       fail(streams_.all().begin()->second, "no loader is left, and none joined within " +
-                                               seconds(now_ - last_loss_ns_) + "; the last one was " + last_loss_);
+                                               seconds_text(now_ - last_loss_ns_) + "; the last one was " + last_loss_);
     }
   }
   fail_unreadable();
@@ -87,7 +82,7 @@ bool Balancer::Impl::check_silence() {
     if (silent >= options_.lost_after_ns) {
       loader.given_up = true;
       finish_.fleet_changed();
-      actions_.push_back(GiveUpLoader{loader.id, "silent for " + seconds(silent)});
+      actions_.push_back(GiveUpLoader{loader.id, "silent for " + seconds_text(silent)});
     } else if (silent >= stalled_after()) {
       loader.stalled = true;
       finish_.fleet_changed();
@@ -333,7 +328,7 @@ void Balancer::Impl::fail_chunk(LeaseStreamState& stream, const LeaseKey& lease,
                                 const std::string& reason) {
   fail(stream, "chunk " + std::to_string(lease.chunk) + " of step " + std::to_string(lease.step) + " failed " +
                    std::to_string(chunk.failures) + (chunk.failures == 1 ? " time" : " times") +
-                   (chunk.rests > 0 ? " within " + seconds(now_ - chunk.first_failed_ns) : "") +
+                   (chunk.rests > 0 ? " within " + seconds_text(now_ - chunk.first_failed_ns) : "") +
                    (chunk.failures_in_a_row >= options_.max_attempts ? "" : " and no other loader is left") +
                    "; last, " + reason);
 }

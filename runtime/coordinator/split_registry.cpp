@@ -1,7 +1,6 @@
 #include "runtime/coordinator/split_registry.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -29,12 +28,6 @@ std::string first_of(const std::set<std::string>& all) {
 }
 
 }  // namespace
-
-std::string seconds_text(Nanoseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", as_seconds(time));
-  return text;
-}
 
 SplitAsked read_numbers(SplitAsked asked) {
   asked.numbers = std::make_shared<SamplerNumbers>(read_sampler_file(asked.resolved));

@@ -51,8 +51,6 @@
 
 namespace penstock {
 
-std::string seconds_text(Nanoseconds time);  // "2.5 s", in messages
-
 struct SplitRegistryOptions {
   size_t receivers = 0;            // in the job
   size_t loaders = 0;              // that are to join

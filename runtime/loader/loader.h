@@ -112,7 +112,7 @@ class Loader {
   // True after run() threw because the coordinator cannot be reached, so the job is over for this loader. Other errors end
   // only this loader.
   bool lost_coordinator() const noexcept;
-  // After run(): the coordinator said goodbye, and no rank had been lost.
+  // After run(): what the coordinator said in its Goodbye.
   bool all_alive() const noexcept;
   int exit_code() const noexcept;  // of the job, by that goodbye
   // Makes run() return false soon; from any thread.

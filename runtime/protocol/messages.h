@@ -295,7 +295,8 @@ struct Leave {
 struct LoaderReport {
   std::string json;
 };
-// all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
+// all_alive: nobody is missing for whom MPI_Finalize would wait: no rank was lost, has left before or is given up, and
+// no two of them seem cut off from each other. Ranks wait for each other there only where the job is good as well.
 struct Goodbye {
   bool good = true;
   int32_t exit_code = 0;
