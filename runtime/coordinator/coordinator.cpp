@@ -51,7 +51,8 @@ class Coordinator::Impl {
         splits_(
             {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts,
              balancer_options(options).lost_after_ns,
-             static_cast<Nanoseconds>(options.balancer.all_lost_wait_s() * 1e9)},
+             static_cast<Nanoseconds>(options.balancer.all_lost_wait_s() * 1e9),
+             balancer_options(options).retry_for_ns},
             clock, [this](PeerId peer, const ControlMessage& message) { answer(peer, message); },
             [this](const std::string& text) {
               if (notice_) notice_(text);
@@ -190,6 +191,7 @@ class Coordinator::Impl {
     left_out_ = stood_still && !left_out_;
     if (left_out_) return;
     splits_.tick();
+    say_who_cannot_read();
     apply(Tick{});
     // While serving, no lease stream may be open for days, so nothing would show that no loader is left until the next
     // program waited in vain.
@@ -272,6 +274,7 @@ class Coordinator::Impl {
     threads_.erase(peer);
     draining_.erase(peer);
     drained_.erase(peer);
+    last_loss_ns_ = clock_.now();
     if (joined_.erase(peer) != 0) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();
@@ -509,7 +512,10 @@ class Coordinator::Impl {
   void say_held(PeerId loader, Fingerprint fingerprint, std::optional<LeaseStreamId> one = {}) {
     OpenedSplit* const split = splits_.find(fingerprint);
     if (split == nullptr || joined_.count(loader) == 0) return;
-    if (!split->local()) return say_open(loader, fingerprint, split->same_list.count(loader) != 0, one);
+    if (!split->local()) {
+      if (split->same_list.count(loader) != 0) say_open(loader, fingerprint, one);
+      return;
+    }
     const Readable readable = split->disks.of(loader);
     if (one && readable == nullptr) return;  // it will answer
     std::vector<SamplesHeld> events;
@@ -520,14 +526,27 @@ class Coordinator::Impl {
     }
     for (const SamplesHeld& event : events) apply(event);
   }
-  // For a split that every loader can read all of, once it has it open. Of one that is late it is said that it cannot:
-  // where all others are lost, its answer must not be waited for without limit.
-  void say_open(PeerId loader, Fingerprint fingerprint, bool open, std::optional<LeaseStreamId> one) {
-    if (!open && splits_.will_answer(loader, fingerprint)) return;
+  // For a split that every loader can read all of, once it has it open.
+  void say_open(PeerId loader, Fingerprint fingerprint, std::optional<LeaseStreamId> one) {
     std::vector<SamplesHeld> events;
     for (const auto& [id, stream] : streams_) {
       if (stream.fingerprint != fingerprint || !stream.some_left_out || (one && *one != id)) continue;
-      events.push_back({id, loader, open ? std::vector<int64_t>{LeaseStream::kWhole} : std::vector<int64_t>()});
+      events.push_back({id, loader, {LeaseStream::kWhole}});
+    }
+    for (const SamplesHeld& event : events) apply(event);
+  }
+  // Of such a split, when all loaders that had it open are lost: the balancer fails its lease streams once it knows that
+  // none of the others can read it. That one cannot is said as late as that, because it may still be trying again.
+  void say_who_cannot_read() {
+    if (clock_.now() - last_loss_ns_ < balancer_options(options_).all_lost_ns) return;
+    std::vector<SamplesHeld> events;
+    for (const auto& [id, stream] : streams_) {
+      if (!stream.some_left_out) continue;
+      const OpenedSplit* const split = splits_.find(stream.fingerprint);
+      if (split == nullptr || !split->same_list.empty()) continue;
+      for (const PeerId loader : joined_) {
+        if (!splits_.will_answer(loader, stream.fingerprint)) events.push_back({id, loader, {}});
+      }
     }
     for (const SamplesHeld& event : events) apply(event);
   }
@@ -615,7 +634,10 @@ class Coordinator::Impl {
     const bool unreadable = a.unreadable.lease_stream != 0;
     const ErrorKind kind = joined_.empty() || unreadable ? ErrorKind::peer_lost : ErrorKind::runtime;
     std::string reason = unreadable ? unreadable_samples(it->second, a.unreadable) + ": " + a.reason : a.reason;
-    if (unreadable && it->second.some_left_out) reason += "; the loaders that live have not opened the split";
+    if (unreadable && it->second.some_left_out) {
+      const std::string why = splits_.why_left_out(it->second.fingerprint);
+      reason += "; the loaders that live have not opened the split" + (why.empty() ? why : ": " + why);
+    }
     if (joined_.empty() || unreadable) all_lost_ = reason;
     const PeerId receiver = it->second.receiver;
     streams_.erase(it);
@@ -664,6 +686,7 @@ class Coordinator::Impl {
   std::map<PeerId, int32_t> incarnations_;  // of loaders that were given up: the one that may join
   std::deque<Loss> losses_;
   int64_t loss_count_ = 0;
+  Nanoseconds last_loss_ns_ = 0;  // of a loader, also of one that left
   const Nanoseconds begun_ns_ = clock_.now();
   Nanoseconds last_tick_ns_ = begun_ns_;
   bool left_out_ = false;          // the last Tick was

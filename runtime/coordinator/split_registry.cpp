@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kLargestChunk = 16;
 constexpr Nanoseconds kAskAgainAfter = 10 * kSecond;  // a loader that could not open a split
 constexpr Nanoseconds kLongListing = 10 * kSecond;    // after which people are told who is waited for
+constexpr Nanoseconds kAnswerTakes = 2 * kSecond;     // of a loader that has tried again for retry_ns
 
 // For messages, which stay short where there are hundreds.
 std::string first_of(const std::set<std::string>& all) {
@@ -239,7 +240,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   } else if (m.good && m.same) {
     split.same_at.insert(loader);
   } else if (!m.good && split.known && split.waiting.empty() && split.like == 0) {
-    leave_out(loader, m.error, split);
+    leave_out(loader, m, split);
   } else if (!m.good) {
     split.failed = true;
     split.problem = m;
@@ -303,18 +304,18 @@ bool SplitRegistry::is_last_holder(PeerId loader, const std::set<PeerId>& leavin
 }
 
 // Said once, however often it fails.
-void SplitRegistry::leave_out(PeerId loader, const std::string& why, Split& split) {
+void SplitRegistry::leave_out(PeerId loader, const SplitPrepared& answer, Split& split) {
   split.asked.erase(loader);
-  const bool first = split.left_out.insert_or_assign(loader, clock_.now()).second;
+  const bool first = split.left_out.insert_or_assign(loader, LeftOut{clock_.now(), answer}).second;
   if (!first || !notice_) return;
   notice_(name(loader) + " cannot open split '" + split.opened.resolved.name +
           "', takes no part in it, and is asked again every " + std::to_string(kAskAgainAfter / kSecond) +
-          " s: " + why);
+          " s: " + answer.error);
 }
 
 void SplitRegistry::ask_left_out(Split& split, Nanoseconds after) {
-  for (const auto& [loader, since] : split.left_out) {
-    if (living_.count(loader) != 0 && clock_.now() - since >= after) prepare_at(loader, split);
+  for (const auto& [loader, one] : split.left_out) {
+    if (living_.count(loader) != 0 && clock_.now() - one.since >= after) prepare_at(loader, split);
   }
 }
 
@@ -368,10 +369,17 @@ bool SplitRegistry::must_wait(const Split& split) const {
                      [&](const auto& item) { return !is_late(split, item.second); });
 }
 
+// No living loader has a list of its files, nor sees those that it is looked at for.
+bool SplitRegistry::nobody_has(const Split& split) const {
+  return split.opened.same_list.empty() && (split.like == 0 || split.same_at.empty());
+}
+
 // The time counts from the first answer, too: where listing takes minutes everywhere, the first loader to end it would
-// otherwise leave all others behind.
+// otherwise leave all others behind. Where it is all that there is, it has the time in which it tries again.
 bool SplitRegistry::is_late(const Split& split, const Wait& wait) const {
-  return clock_.now() - std::max(wait.since, split.answered_ns) >= options_.go_on_after_ns;
+  const Nanoseconds now = clock_.now();
+  if (!split.failed && nobody_has(split) && now - wait.since < options_.retry_ns + kAnswerTakes) return false;
+  return now - std::max(wait.since, split.answered_ns) >= options_.go_on_after_ns;
 }
 
 bool SplitRegistry::will_answer(PeerId loader, Fingerprint fingerprint) const {
@@ -379,6 +387,14 @@ bool SplitRegistry::will_answer(PeerId loader, Fingerprint fingerprint) const {
   if (split == splits_.end()) return false;
   const auto wait = split->second.waiting_for.find(loader);
   return wait != split->second.waiting_for.end() && !is_late(split->second, wait->second);
+}
+
+std::string SplitRegistry::why_left_out(Fingerprint fingerprint) const {
+  const auto split = splits_.find(fingerprint);
+  if (split == splits_.end()) return {};
+  std::set<std::string> all;
+  for (const auto& [loader, one] : split->second.left_out) all.insert(name(loader) + ": " + one.answer.error);
+  return first_of(all);
 }
 
 // Once for each loader that is asked.

@@ -20,7 +20,8 @@
 // A loader whose listing hangs says that it lives, and answers nothing. People are told of it after 10 s. When
 //   go_on_after_ns have passed since it was asked, and since the first answer of another one, the split is opened without
 //   it. From its answer on it takes part: OpenedSplit::same_list is who may be granted leases. Where nobody else has some
-//   of the samples (dataset.local), it is waited for all the same.
+//   of the samples (dataset.local), it is waited for all the same; and where nobody who lives has the split open, for
+//   retry_ns, because it may be trying again.
 // A loader that cannot open a split which others have open, because it came later or back, is left out, and asked again
 //   after a while: it must not cost them the split.
 // Where no loader is left that can read a split, its openings wait as the balancer's lease streams do: for all_lost_ns
@@ -59,6 +60,7 @@ struct SplitRegistryOptions {
   std::vector<std::string> hosts;  // of every peer; empty: they are all on one
   Nanoseconds go_on_after_ns = 10 * kSecond;
   Nanoseconds all_lost_ns = 0;  // since the last loss; for so long one that was lost may come back
+  Nanoseconds retry_ns = 0;     // for so long a loader tries again what may pass by itself, before it answers
 };
 
 // What an OpenSplit asks for.
@@ -114,8 +116,10 @@ class SplitRegistry {
   // loader has come back for in time.
   void tick();
   OpenedSplit* find(Fingerprint fingerprint);
-  // Was the loader asked to prepare the split, a short time ago?
+  // Was the loader asked to prepare the split, and may its answer still be waited for?
   bool will_answer(PeerId loader, Fingerprint fingerprint) const;
+  // What living loaders said that cannot open it; empty: there are none.
+  std::string why_left_out(Fingerprint fingerprint) const;
   // What waited for a placement that was being made goes on.
   void resume();
   // Is there a split open with samples that no loader but this one, and those in `leaving`, has on its disks?
@@ -131,6 +135,10 @@ class SplitRegistry {
     Nanoseconds since = 0;
     bool named = false;  // in a notice
   };
+  struct LeftOut {
+    Nanoseconds since = 0;
+    SplitPrepared answer;
+  };
   struct Split {
     OpenedSplit opened;
     Fingerprint fingerprint = 0;
@@ -142,14 +150,14 @@ class SplitRegistry {
     std::string json;
     std::shared_ptr<const SamplerNumbers> numbers;
     std::set<PeerId> asked;
-    std::map<PeerId, Wait> waiting_for;      // loaders that have not answered PrepareSplit
-    std::map<PeerId, Nanoseconds> left_out;  // loaders that could not open it, since when
-    Nanoseconds answered_ns = -1;            // when the first loader answered; -1: none has
-    std::set<Opening> waiting;               // for an answer
-    std::set<Opening> open_at;               // those who have it open, or asked for it
-    PeerId sizes_from = -1;                  // who is asked for samples' sizes; -1: nobody, or all was said
-    int64_t sizes_until = 0;                 // those of so many samples are known
-    bool known = false;                      // the dataset's size is
+    std::map<PeerId, Wait> waiting_for;  // loaders that have not answered PrepareSplit
+    std::map<PeerId, LeftOut> left_out;  // loaders that could not open it
+    Nanoseconds answered_ns = -1;        // when the first loader answered; -1: none has
+    std::set<Opening> waiting;           // for an answer
+    std::set<Opening> open_at;           // those who have it open, or asked for it
+    PeerId sizes_from = -1;              // who is asked for samples' sizes; -1: nobody, or all was said
+    int64_t sizes_until = 0;             // those of so many samples are known
+    bool known = false;                  // the dataset's size is
     bool failed = false;
     SplitPrepared problem;
     std::map<PeerId, std::string> lacking;  // dataset.local: what loaders said of it
@@ -165,7 +173,7 @@ class SplitRegistry {
   std::string name(PeerId loader) const;
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
-  void leave_out(PeerId loader, const std::string& why, Split& split);
+  void leave_out(PeerId loader, const SplitPrepared& answer, Split& split);
   void ask_left_out(Split& split, Nanoseconds after);
   void ask_sizes(Split& split, PeerId loader);
   void ask_another_for_sizes(Split& split);
@@ -176,6 +184,7 @@ class SplitRegistry {
   std::set<Opening> forget_failed(Fingerprint fingerprint);
   void decide(Split& split);
   void settle(Split& split);
+  bool nobody_has(const Split& split) const;
   bool is_late(const Split& split, const Wait& wait) const;
   bool must_wait(const Split& split) const;
   void end_waits_for_lost();

@@ -59,6 +59,14 @@ struct World {
     m.dataset_fingerprint = fingerprint;
     coordinator.handle(loader, m);
   }
+  void cannot_open(PeerId loader, Fingerprint fingerprint, ErrorKind kind = ErrorKind::runtime) {
+    SplitPrepared m;
+    m.fingerprint = fingerprint;
+    m.error_kind = static_cast<int32_t>(kind);
+    m.error = kind == ErrorKind::runtime ? "cannot list folder '/data': Input/output error"
+                                         : "cannot open folder '/data': Permission denied";
+    coordinator.handle(loader, m);
+  }
   void open_at_both(const std::string& json, int64_t size = 10) {
     join(2);
     join(3);
@@ -1268,22 +1276,15 @@ TEST_CASE("a loader that is back and cannot open the split costs nobody the spli
   world.coordinator.peer_lost(3, "silent", false);
   world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
   world.notices.clear();
-  const auto cannot = [&] {
-    SplitPrepared failed;
-    failed.fingerprint = fingerprint_of(json);
-    failed.error_kind = static_cast<int32_t>(ErrorKind::runtime);
-    failed.error = "cannot list folder '/data': Input/output error";
-    world.coordinator.handle(3, failed);
-  };
   CHECK(world.take<PrepareSplit>(3).size() == 2);  // at first, and as it came back
-  cannot();
+  world.cannot_open(3, fingerprint_of(json));
   REQUIRE(world.notices.size() == 1);
   CHECK(world.notices[0].find("rank 3 (loader) cannot open split 'train', takes no part in it") == 0);
   world.pass(9 * kSecond);
   CHECK(world.take<PrepareSplit>(3).empty());
   world.pass(2 * kSecond);
   CHECK(world.take<PrepareSplit>(3).size() == 1);
-  cannot();
+  world.cannot_open(3, fingerprint_of(json));
   CHECK(world.notices.size() == 1);
   SUBCASE("where the others are lost meanwhile it is asked at once") {
     world.coordinator.peer_lost(2, "its socket closed", true);
@@ -1298,6 +1299,58 @@ TEST_CASE("a loader that is back and cannot open the split costs nobody the spli
   world.prepared(3, json);
   world.pass(20 * kSecond);
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2, 3});
+}
+
+TEST_CASE("where all others are lost, a loader that tries again to list the files is waited for as long as it does") {
+  CoordinatorOptions options = World::options();
+  options.balancer.lost_after_s = 5;
+  options.balancer.retry_s = 30;
+  World world(options);
+  const std::string json = split_json();
+  join_and_open(world, json);
+  world.prepared(2, json);
+  SUBCASE("an iteration has begun without it") {
+    world.pass(6 * kSecond);
+    CHECK(world.take<SplitOpened>(0).size() == 1);
+    world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+    world.coordinator.handle(0, BatchBufferFree{7, 0});
+    world.coordinator.peer_lost(2, "its socket closed", true);
+    world.pass(20 * kSecond);
+    CHECK(world.take<LeaseStreamFailed>(0).empty());
+    SUBCASE("it lists them") {
+      world.prepared(3, json);
+      CHECK(world.take<LeaseGranted>(3).size() == 2);
+      return;
+    }
+    std::string why;
+    SUBCASE("it cannot") {
+      world.cannot_open(3, fingerprint_of(json));
+      world.pass(kSecond);
+      why = ": rank 3 (loader): cannot list folder '/data': Input/output error";
+    }
+    SUBCASE("it does not answer") {
+      world.pass(10 * kSecond);
+    }
+    const auto failed = world.take<LeaseStreamFailed>(0);
+    REQUIRE(failed.size() == 1);
+    CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+    CHECK(failed[0].error.ends_with("; the loaders that live have not opened the split" + why));
+  }
+  SUBCASE("the split is not open yet") {
+    world.coordinator.peer_lost(2, "its socket closed", true);
+    world.pass(20 * kSecond);
+    CHECK(world.take<SplitOpened>(0).empty());
+    SUBCASE("it lists them") {
+      world.prepared(3, json);
+      CHECK(world.take<SplitOpened>(0).size() == 1);
+    }
+    SUBCASE("it cannot") {
+      world.cannot_open(3, fingerprint_of(json));
+      const auto refused = world.take<SplitRefused>(0);
+      REQUIRE(refused.size() == 1);
+      CHECK(refused[0].error == "rank 3 (loader): cannot list folder '/data': Input/output error");
+    }
+  }
 }
 
 TEST_CASE("a loader that comes back and does not answer keeps no opening waiting") {
