@@ -3,7 +3,7 @@
 //
 //   std::apply([](auto&... member) { (fill(member), ...); }, members_of(message));
 //
-// For aggregates of at most 15 members, none of them an array. Thread-safety, ownership: references to the struct's own.
+// For aggregates of at most 16 members, none of them an array. Thread-safety, ownership: references to the struct's own.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ constexpr size_t count_members() {
 template <class T>
 auto members_of(T& of) {
   constexpr size_t count = count_members<std::remove_const_t<T>>();
-  static_assert(count <= 15, "add a case");
+  static_assert(count <= 16, "add a case");
 #define PENSTOCK_MEMBERS(number, ...) \
   if constexpr (count == number) {    \
     auto& [__VA_ARGS__] = of;         \
@@ -49,7 +49,8 @@ auto members_of(T& of) {
   PENSTOCK_MEMBERS(12, a, b, c, d, e, f, g, h, i, j, k, l)
   PENSTOCK_MEMBERS(13, a, b, c, d, e, f, g, h, i, j, k, l, m)
   PENSTOCK_MEMBERS(14, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
-  PENSTOCK_MEMBERS(15, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) {
+  PENSTOCK_MEMBERS(15, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o)
+  PENSTOCK_MEMBERS(16, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) {
     return std::tie();
   }
 #undef PENSTOCK_MEMBERS

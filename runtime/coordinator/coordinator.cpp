@@ -501,6 +501,7 @@ class Coordinator::Impl {
     opened.payload_bytes = split.prepared.sample_bytes * stream.chunk_samples;
     send_(receiver, LeaseStreamReady{m.lease_stream, stream.chunk_samples, by_holder});
     streams_[m.lease_stream] = std::move(stream);
+    splits_.iteration_begins();
     apply(opened);
     if (!by_group) return;
     const std::set<PeerId> joined = joined_;
@@ -572,7 +573,7 @@ class Coordinator::Impl {
     }
     idle_since_ = clock_.now();
     agreement_.forget();
-    splits_.forget_looks();
+    splits_.programs_gone();
   }
 
   void close_lease_stream(LeaseStreamId id) {

@@ -114,15 +114,11 @@ void SplitRegistry::ask_sizes(Split& split, PeerId loader) {
   send_(loader, SizesAsked{split.fingerprint, split.sizes_until, part});
 }
 
-// The one that was asked is lost. Those that have not answered PrepareSplit yet know nothing of the samples.
+// The one that was asked is lost. Those that do not have it open know nothing of the samples.
 void SplitRegistry::ask_another_for_sizes(Split& split) {
   split.sizes_from = -1;
-  for (const PeerId loader : split.asked) {
-    if (split.waiting_for.count(loader) == 0) {
-      ask_sizes(split, loader);
-      return;
-    }
-  }
+  const std::set<PeerId>& all = split.opened.same_list;
+  if (!all.empty()) ask_sizes(split, *all.begin());
 }
 
 void SplitRegistry::sizes_told(PeerId loader, const SizesTold& m) {
@@ -239,12 +235,12 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
     if (!split.failed) prepare_at(loader, split);
   } else if (m.good && m.same) {
     split.same_at.insert(loader);
-  } else if (!m.good && split.known && split.waiting.empty() && split.like == 0) {
-    leave_out(loader, m, split);
+  } else if (!m.good && may_leave_out(m, split)) {
+    LeftOut& one = split.left_out[loader];
+    one.since = clock_.now();
+    one.answer = m;
   } else if (!m.good) {
-    split.failed = true;
-    split.problem = m;
-    split.problem.error = name(loader) + ": " + m.error;
+    fail_by(loader, m, split);
   } else if (!split.known) {
     split.known = true;
     split.opened.prepared = m;
@@ -303,27 +299,46 @@ bool SplitRegistry::is_last_holder(PeerId loader, const std::set<PeerId>& leavin
   return false;
 }
 
-// Said once, however often it fails.
-void SplitRegistry::leave_out(PeerId loader, const SplitPrepared& answer, Split& split) {
-  split.asked.erase(loader);
-  const bool first = split.left_out.insert_or_assign(loader, LeftOut{clock_.now(), answer}).second;
-  if (!first || !notice_) return;
-  notice_(name(loader) + " cannot open split '" + split.opened.resolved.name +
-          "', takes no part in it, and is asked again every " + std::to_string(kAskAgainAfter / kSecond) +
-          " s: " + answer.error);
+// Whether the split may be opened without a loader that answered so, where another one has listed it.
+bool SplitRegistry::may_leave_out(const SplitPrepared& answer, const Split& split) const {
+  const bool open = split.known && split.waiting.empty() && split.like == 0;
+  return open || any_iteration_ || answer.may_pass;
 }
 
-void SplitRegistry::ask_left_out(Split& split, Nanoseconds after) {
-  for (const auto& [loader, one] : split.left_out) {
-    if (living_.count(loader) != 0 && clock_.now() - one.since >= after) prepare_at(loader, split);
+// Once for each loader, however often it fails.
+void SplitRegistry::name_left_out(Split& split) {
+  for (auto& [loader, one] : split.left_out) {
+    if (std::exchange(one.named, true) || !notice_) continue;
+    notice_(name(loader) + " cannot open split '" + split.opened.resolved.name +
+            "', takes no part in it, and is asked again every " + std::to_string(kAskAgainAfter / kSecond) +
+            " s: " + one.answer.error);
   }
 }
 
+void SplitRegistry::ask_left_out(Split& split, Nanoseconds after) {
+  if (split.like != 0) return;
+  for (const auto& [loader, one] : split.left_out) {
+    if (split.waiting_for.count(loader) != 0 || clock_.now() - one.since < after) continue;
+    split.asked.erase(loader);
+    prepare_at(loader, split);
+  }
+}
+
+void SplitRegistry::fail_by(PeerId loader, const SplitPrepared& answer, Split& split) const {
+  split.failed = true;
+  split.problem = answer;
+  split.problem.error = name(loader) + ": " + answer.error;
+}
+
 void SplitRegistry::tick() {
-  for (auto& [fingerprint, split] : splits_) ask_left_out(split, kAskAgainAfter);
+  for (auto& [fingerprint, split] : splits_) {
+    // Whether anybody can open it must come to an end.
+    if (split.waiting.empty() || !nobody_has(split) || may_return()) ask_left_out(split, kAskAgainAfter);
+  }
   std::vector<Fingerprint> all;
   for (const auto& [fingerprint, split] : splits_) {
-    if (!split.waiting.empty() && !split.waiting_for.empty()) all.push_back(fingerprint);
+    const bool waits = !split.waiting_for.empty() || !split.left_out.empty();
+    if (!split.waiting.empty() && waits) all.push_back(fingerprint);
   }
   for (const Fingerprint fingerprint : all) {
     const auto it = splits_.find(fingerprint);
@@ -335,7 +350,7 @@ void SplitRegistry::tick() {
     const auto after = splits_.find(fingerprint);
     if (after != splits_.end() && !after->second.waiting.empty()) {
       name_the_late(after->second);
-    } else if (notice_) {
+    } else if (notice_ && !late.empty()) {
       notice_("split '" + split + "' does not wait any longer for " + names(late) +
               ", of which heartbeats come and no list of its files; who has one later takes part from then on");
     }
@@ -363,15 +378,21 @@ bool SplitRegistry::may_return() const {
 
 // Is there a loader whose answer can still be waited for? Late ones are not, where another one has answered.
 bool SplitRegistry::must_wait(const Split& split) const {
-  if (split.waiting_for.empty()) return false;
-  if (!split.known && !split.failed && split.same_at.empty()) return true;
-  return std::any_of(split.waiting_for.begin(), split.waiting_for.end(),
-                     [&](const auto& item) { return !is_late(split, item.second); });
+  const bool any_answer = split.known || split.failed || !split.same_at.empty() || !split.left_out.empty();
+  if (!any_answer) return !split.waiting_for.empty();
+  // One that can open it may still be to join.
+  const bool all_came = living_.size() + lost_.size() >= options_.loaders;
+  if (nobody_can(split) && !all_came && clock_.now() - split.answered_ns < options_.go_on_after_ns) return true;
+  // One that was left out is waited for only as the last.
+  const bool last = nobody_has(split);
+  return std::any_of(split.waiting_for.begin(), split.waiting_for.end(), [&](const auto& item) {
+    return (last || split.left_out.count(item.first) == 0) && !is_late(split, item.second);
+  });
 }
 
-// No living loader has a list of its files, nor sees those that it is looked at for.
-bool SplitRegistry::nobody_has(const Split& split) const {
-  return split.opened.same_list.empty() && (split.like == 0 || split.same_at.empty());
+// Of those that have answered.
+bool SplitRegistry::nobody_can(const Split& split) const {
+  return !split.failed && !split.left_out.empty() && nobody_has(split);
 }
 
 // The time counts from the first answer, too: where listing takes minutes everywhere, the first loader to end it would
@@ -421,7 +442,10 @@ std::string SplitRegistry::names(const std::set<PeerId>& loaders) const {
 // Answers the receivers that wait for a split, once every loader has said what it sees, or is not waited for any longer.
 void SplitRegistry::settle(Split& split) {
   if (must_wait(split)) return;
+  const bool refused = nobody_can(split) && (split.like != 0 || (!split.waiting.empty() && !may_return()));
+  if (refused) fail_by(split.left_out.begin()->first, split.left_out.begin()->second.answer, split);
   if (split.like != 0) return decide(split);
+  if (!split.failed) name_left_out(split);
   if (split.waiting.empty()) return;
   const bool none_left = living_.empty() && !lost_.empty() && lost_.size() >= options_.loaders && !may_return();
   if (!split.known && !split.failed && !none_left) return;  // one is still to join, or may come back
@@ -447,6 +471,13 @@ void SplitRegistry::decide(Split& split) {
   for (auto& [key, look] : looks_) {
     if (look.split == split.fingerprint) look.split = before.fingerprint;
   }
+  for (auto& [loader, one] : split.left_out) {
+    send_(loader, SplitClosed{split.fingerprint, true});
+    // As the last that has the older list it keeps that.
+    if (before.opened.same_list.size() < 2 || before.opened.same_list.erase(loader) == 0) continue;
+    before.left_out[loader] = std::move(one);
+  }
+  split.left_out.clear();
   // Where answers are still to come it stays for them, and who opens it meanwhile gets the older one as well.
   if (split.waiting_for.empty()) {
     --before.looked_at;
@@ -482,6 +513,8 @@ void SplitRegistry::check_placement(Split& split) {
       lacking += "; " + name(loader) + " lacks " + what;
     }
     for (const PeerId loader : lost_) lacking += "; " + name(loader) + " was lost";
+    const std::string why = why_left_out(split.fingerprint);
+    if (!why.empty()) lacking += "; " + why;
     throw Error(lost_.empty() ? ErrorKind::dataset : ErrorKind::peer_lost,
                 "no loader can read " + std::to_string(missing.samples()) + " of the " + std::to_string(size) +
                     " samples of split '" + opened.resolved.name + "', the first being number " +

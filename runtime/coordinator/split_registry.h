@@ -22,8 +22,10 @@
 //   it. From its answer on it takes part: OpenedSplit::same_list is who may be granted leases. Where nobody else has some
 //   of the samples (dataset.local), it is waited for all the same; and where nobody who lives has the split open, for
 //   retry_ns, because it may be trying again.
-// A loader that cannot open a split which others have open, because it came later or back, is left out, and asked again
-//   after a while: it must not cost them the split.
+// A loader that cannot open a split which another one has listed is left out, and asked again after a while: it must not
+//   cost them the split. Only at the start, before any iteration has begun, what cannot be opened is a mistake about the
+//   data, which refuses the split, unless it is trouble that may pass. Where nobody can open it, it is refused with what
+//   the first of them said, when all have answered or are not waited for any longer.
 // Where no loader is left that can read a split, its openings wait as the balancer's lease streams do: for all_lost_ns
 //   after the last loss. A loader that comes back meanwhile is asked like any that joins.
 // Invariants: at most one list of a description is looked at again at a time; the n-th opening by each replica's
@@ -127,8 +129,12 @@ class SplitRegistry {
 
   // Programs that open one split after the other must not fill memory, here or at loaders: what nobody has open goes.
   void forget_closed();
-  // No program is left at any receiver.
-  void forget_looks() { looks_.clear(); }
+  void iteration_begins() { any_iteration_ = true; }
+  // No program is left at any receiver: the next one starts anew.
+  void programs_gone() {
+    looks_.clear();
+    any_iteration_ = false;
+  }
 
  private:
   struct Wait {
@@ -138,6 +144,7 @@ class SplitRegistry {
   struct LeftOut {
     Nanoseconds since = 0;
     SplitPrepared answer;
+    bool named = false;  // in a notice
   };
   struct Split {
     OpenedSplit opened;
@@ -173,7 +180,9 @@ class SplitRegistry {
   std::string name(PeerId loader) const;
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
-  void leave_out(PeerId loader, const SplitPrepared& answer, Split& split);
+  bool may_leave_out(const SplitPrepared& answer, const Split& split) const;
+  void name_left_out(Split& split);
+  void fail_by(PeerId loader, const SplitPrepared& answer, Split& split) const;
   void ask_left_out(Split& split, Nanoseconds after);
   void ask_sizes(Split& split, PeerId loader);
   void ask_another_for_sizes(Split& split);
@@ -187,6 +196,7 @@ class SplitRegistry {
   bool nobody_has(const Split& split) const;
   bool is_late(const Split& split, const Wait& wait) const;
   bool must_wait(const Split& split) const;
+  bool nobody_can(const Split& split) const;
   void end_waits_for_lost();
   bool may_return() const;
   void name_the_late(Split& split);
@@ -209,6 +219,7 @@ class SplitRegistry {
   std::map<Fingerprint, Split> splits_;
   int64_t last_number_ = 0;  // of splits
   std::map<LookKey, Look> looks_;
+  bool any_iteration_ = false;  // has begun
   Fingerprint last_look_ = 0;
 };
 

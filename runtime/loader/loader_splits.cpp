@@ -233,6 +233,7 @@ LoaderSplits::Listed LoaderSplits::open_once(const PrepareSplit& m, Listed& befo
     fail(static_cast<int32_t>(ErrorKind::runtime), error.what(), "");
   }
   answer.fingerprint = m.fingerprint;
+  answer.may_pass = fresh.may_pass;
   return fresh;
 }
 

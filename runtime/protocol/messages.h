@@ -89,6 +89,7 @@ struct SplitPrepared {
   std::string lacking;            // what else there is, for messages
   bool same = false;              // as PrepareSplit::like: the rest is empty
   int32_t error_kind = 0;         // ErrorKind, where not good
+  bool may_pass = false;          // by itself, what kept it from being opened, though not in the time for that
   std::string error;
   std::string remedy;
 };

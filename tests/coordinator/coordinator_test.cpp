@@ -63,6 +63,7 @@ struct World {
     SplitPrepared m;
     m.fingerprint = fingerprint;
     m.error_kind = static_cast<int32_t>(kind);
+    m.may_pass = kind == ErrorKind::runtime;
     m.error = kind == ErrorKind::runtime ? "cannot list folder '/data': Input/output error"
                                          : "cannot open folder '/data': Permission denied";
     coordinator.handle(loader, m);
@@ -290,11 +291,7 @@ TEST_CASE("a split that no receiver has open any more is forgotten, at the loade
   CHECK(world.take<SplitClosed>(2).empty());
   // One that could not be opened goes at once.
   world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 2});
-  SplitPrepared bad;
-  bad.fingerprint = fingerprint;
-  bad.error = "no folder";
-  world.coordinator.handle(2, bad);
-  world.prepared(3, json);
+  for (const PeerId loader : {2, 3}) world.cannot_open(loader, fingerprint, ErrorKind::dataset);
   CHECK(world.take<SplitRefused>(0).size() == 1);
   for (const PeerId loader : {2, 3}) CHECK(world.take<SplitClosed>(loader).at(0).failed);
 }
@@ -1299,6 +1296,139 @@ TEST_CASE("a loader that is back and cannot open the split costs nobody the spli
   world.prepared(3, json);
   world.pass(20 * kSecond);
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2, 3});
+}
+
+TEST_CASE("a loader whose disk fails as a split is opened is left out where another one has listed it") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  join_and_open(world, json);
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  SUBCASE("it answers first") {
+    world.cannot_open(3, fingerprint);
+    CHECK(world.take<SplitRefused>(0).empty());
+    world.prepared(2, json);
+  }
+  SUBCASE("it answers last") {
+    world.prepared(2, json);
+    CHECK(world.take<SplitOpened>(0).empty());
+    world.cannot_open(3, fingerprint);
+  }
+  for (const PeerId receiver : {0, 1}) CHECK(world.take<SplitOpened>(receiver).size() == 1);
+  REQUIRE(world.notices.size() == 1);
+  CHECK(world.notices[0].starts_with("rank 3 (loader) cannot open split 'train', takes no part in it"));
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint, 0, 0, 0});
+  for (int64_t step = 0; step < 2; ++step) world.coordinator.handle(0, BatchBufferFree{7, step});
+  CHECK(world.take<LeaseGranted>(2).size() == 2);
+  world.pass(11 * kSecond);
+  CHECK(world.take<LeaseGranted>(3).empty());
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  world.prepared(3, json);
+  CHECK(world.take<LeaseGranted>(3).size() > 0);
+  CHECK(world.notices.size() == 1);
+}
+
+TEST_CASE("a split that no loader can open is refused when all have said so, or are not waited for any longer") {
+  CoordinatorOptions options = World::options();
+  options.balancer.lost_after_s = 5;
+  options.balancer.retry_s = 2;
+  World world(options);
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  world.join(2);
+  open_at_both(world, json);
+  world.cannot_open(2, fingerprint);
+  SUBCASE("one is still to join") {
+    world.pass(4 * kSecond);
+    CHECK(world.take<SplitRefused>(0).empty());
+    SUBCASE("and can") {
+      world.join(3);
+      world.prepared(3, json);
+      CHECK(world.take<SplitOpened>(0).size() == 1);
+      return;
+    }
+    SUBCASE("and does not come") {
+      world.pass(2 * kSecond);
+    }
+  }
+  SUBCASE("one has joined") {
+    world.join(3);
+    world.pass(4 * kSecond);
+    CHECK(world.take<SplitRefused>(0).empty());
+    SUBCASE("and cannot either") {
+      world.cannot_open(3, fingerprint);
+    }
+    SUBCASE("and does not answer") {
+      world.pass(2 * kSecond);
+    }
+  }
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::runtime));
+  CHECK(refused[0].error == "rank 2 (loader): cannot list folder '/data': Input/output error");
+}
+
+TEST_CASE("what one loader may not read refuses a split at the start, and not once an iteration has begun") {
+  World world;
+  const std::string json = split_json();
+  const std::string eval = split_json({"splits.train.batch_size=2"});
+  const Fingerprint fingerprint = fingerprint_of(eval);
+  world.open_at_both(json);
+  for (const PeerId receiver : {0, 1}) CHECK(world.take<SplitOpened>(receiver).size() == 1);
+  const auto open_eval = [&] {
+    for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{eval, receiver, 2, 0, 1, 5});
+    world.cannot_open(3, fingerprint, ErrorKind::dataset);
+  };
+  SUBCASE("at the start") {
+    open_eval();
+    world.prepared(2, eval);
+    CHECK(world.take<SplitRefused>(0).size() == 1);
+  }
+  SUBCASE("later") {
+    world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+    open_eval();
+    SUBCASE("another one has listed it") {
+      world.prepared(2, eval);
+      for (const PeerId receiver : {0, 1}) CHECK(world.take<SplitOpened>(receiver).size() == 1);
+      REQUIRE(world.notices.size() == 1);
+      CHECK(world.notices[0].ends_with("is asked again every 10 s: cannot open folder '/data': Permission denied"));
+    }
+    SUBCASE("no loader may") {
+      world.cannot_open(2, fingerprint, ErrorKind::dataset);
+      const auto refused = world.take<SplitRefused>(0);
+      REQUIRE(refused.size() == 1);
+      CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
+      CHECK(refused[0].error == "rank 2 (loader): cannot open folder '/data': Permission denied");
+    }
+  }
+}
+
+TEST_CASE("a loader that cannot look whether a split's files have changed takes no part in it until it can") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  world.open_at_both(json);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  SplitPrepared same;
+  same.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
+  same.good = same.same = true;
+  world.cannot_open(3, same.fingerprint);
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.coordinator.handle(2, same);
+  CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fingerprint);
+  CHECK(world.take<SplitClosed>(3).at(0).fingerprint == same.fingerprint);
+  REQUIRE(world.notices.size() == 1);
+  CHECK(world.notices[0].starts_with("rank 3 (loader) cannot open split 'train', takes no part in it"));
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint, 0, 0, 0, {}, 0, 1});
+  for (int64_t step = 0; step < 2; ++step) world.coordinator.handle(0, BatchBufferFree{7, step});
+  CHECK(world.take<LeaseGranted>(2).size() == 2);
+  CHECK(world.take<LeaseGranted>(3).empty());
+  world.pass(11 * kSecond);
+  CHECK(world.take<PrepareSplit>(3).at(0).fingerprint == fingerprint);
+  world.prepared(3, json);
+  CHECK(world.take<LeaseGranted>(3).size() > 0);
 }
 
 TEST_CASE("where all others are lost, a loader that tries again to list the files is waited for as long as it does") {
