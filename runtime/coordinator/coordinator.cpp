@@ -192,14 +192,14 @@ class Coordinator::Impl {
     if (left_out_) return;
     splits_.tick();
     say_who_cannot_read();
+    end_waits_for_dead();
     apply(Tick{});
     // While serving, no lease stream may be open for days, so nothing would show that no loader is left until the next
     // program waited in vain.
     if (!options_.serving || !joined_.empty() || losses_.empty() || !all_lost_.empty()) return;
     const Nanoseconds since = now - losses_.back().at_ns;
     if (since < balancer_options(options_).all_lost_ns) return;
-    all_lost_ = "no loader is left, and none joined within " + seconds_text(since) + "; the last one was " +
-                name(losses_.back().loader) + ", lost: " + losses_.back().reason;
+    all_lost_ = "no loader is left, and none joined within " + seconds_text(since) + last_loss_text();
   }
 
   bool resume() {
@@ -257,6 +257,9 @@ class Coordinator::Impl {
     if (loss.back_at_ns) text += "; back after " + seconds_text(*loss.back_at_ns - loss.at_ns);
     return text;
   }
+  std::string last_loss_text() const {
+    return "; the last one was " + name(losses_.back().loader) + ", lost: " + losses_.back().reason;
+  }
   int64_t regranted_of(PeerId loader) const {
     const auto figures = balancer_.figures();
     const auto it = figures.find(loader);
@@ -278,6 +281,25 @@ class Coordinator::Impl {
     if (joined_.erase(peer) != 0) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();
+  }
+
+  // A dead rank never joins again (fenced()), so where all are dead on_all_lost: wait ends when fail does.
+  void end_waits_for_dead() {
+    const bool waits = options_.balancer.on_all_lost == AllLostPolicy::wait;
+    const bool any_may_come = std::any_of(options_.loaders.begin(), options_.loaders.end(),
+                                          [&](PeerId loader) { return dead_.count(loader) == 0; });
+    if (!waits || any_may_come || !joined_.empty() || losses_.empty()) return;
+    if (clock_.now() - last_loss_ns_ < BalancerOptions().all_lost_ns) return;
+    const std::string why =
+        "no loader is left, and none can come back, because their processes have ended" + last_loss_text();
+    splits_.nobody_returns();
+    std::vector<LeaseStreamId> ids;
+    for (const auto& [id, stream] : streams_) ids.push_back(id);
+    for (const LeaseStreamId id : ids) {
+      fail_lease_stream({id, why, {}});
+      apply(LeaseStreamClosed{id});
+    }
+    if (options_.serving && all_lost_.empty()) all_lost_ = why;
   }
 
   // One that was heard of since: one that is stopped just now may never come back.

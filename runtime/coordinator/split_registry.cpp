@@ -360,7 +360,7 @@ void SplitRegistry::tick() {
 
 // The end of this wait comes with no message, so it is looked for.
 void SplitRegistry::end_waits_for_lost() {
-  if (lost_.empty() || options_.all_lost_ns == 0 || may_return()) return;
+  if (lost_.empty() || may_return()) return;
   std::vector<Fingerprint> all;
   for (const auto& [fingerprint, split] : splits_) {
     if (!split.waiting.empty() && split.waiting_for.empty()) all.push_back(fingerprint);
@@ -369,6 +369,11 @@ void SplitRegistry::end_waits_for_lost() {
     const auto it = splits_.find(fingerprint);
     if (it != splits_.end()) settle(it->second);
   }
+}
+
+void SplitRegistry::nobody_returns() {
+  options_.all_lost_ns = 0;
+  end_waits_for_lost();
 }
 
 // Where the job waits for loaders that were lost, one of them may still come back and read what nobody else can.

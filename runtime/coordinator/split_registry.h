@@ -117,6 +117,8 @@ class SplitRegistry {
   // Names the loaders that are waited for, goes on without those that have been for too long, and refuses what no lost
   // loader has come back for in time.
   void tick();
+  // All loaders are dead: openings wait for none to come back.
+  void nobody_returns();
   OpenedSplit* find(Fingerprint fingerprint);
   // Was the loader asked to prepare the split, and may its answer still be waited for?
   bool will_answer(PeerId loader, Fingerprint fingerprint) const;

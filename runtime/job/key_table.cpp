@@ -125,7 +125,8 @@ std::vector<Section<Job>> make_job_sections() {
       "When a loader dies or is given up. continue: the others make what it had, and batches are the same; fail: the "
       "job ends with exit code 5.");
   keys.machinery(PENSTOCK_MEMBER(balancer.on_all_lost), one_of({"fail", "wait"}),
-      "When no loader is left. fail: the job ends at once; wait: for wait_s, for one that was silent and comes again.");
+      "When no loader is left. fail: the job ends at once; wait: for wait_s, for one that was silent and comes again, "
+      "unless all have died.");
   keys.machinery(PENSTOCK_MEMBER(balancer.wait_s), number(0, 1e6),
       "How long on_all_lost: wait waits, in seconds, from the loss of the last loader on.");
   keys.machinery(PENSTOCK_MEMBER(balancer.retry_s), number(0, 1e6),

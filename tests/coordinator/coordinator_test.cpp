@@ -1032,6 +1032,41 @@ TEST_CASE("a split that is opened while all loaders are lost waits for one to co
   }
 }
 
+TEST_CASE("a job that waits for lost loaders ends where all of them are dead, because none can come back") {
+  WaitingWorld world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{7, 0});
+  world.coordinator.handle(0, OpenSplit{split_json({"splits.train.batch_size=2"}), 0, 2, 0, 1, 5});
+  world.coordinator.peer_lost(2, "its socket closed", true);
+  std::string reason = "its socket closed";
+  SUBCASE("all were killed") {
+    world.coordinator.peer_lost(3, reason, true);
+    world.wait(kSecond);
+    CHECK(world.take<LeaseStreamFailed>(0).empty());
+    world.wait(kSecond);
+  }
+  SUBCASE("one was silent before") {
+    (void)world.give_up(3);
+    world.wait(20 * kSecond);
+    CHECK(world.take<LeaseStreamFailed>(0).empty());
+    CHECK(world.take<SplitRefused>(0).empty());
+    world.coordinator.peer_lost(3, reason, true);
+    world.wait(kSecond);
+    reason = "silent for 10.0 s";
+  }
+  const auto failed = world.take<LeaseStreamFailed>(0);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+  CHECK(failed[0].error ==
+        "no loader is left, and none can come back, because their processes have ended; the last one was rank 3 "
+        "(loader), lost: " +
+            reason);
+  CHECK(world.coordinator.all_lost() == failed[0].error);
+  CHECK(world.take<SplitRefused>(0).at(0).error == "no loader is left that could read split 'train'");
+}
+
 TEST_CASE("a split waits for the lost loader that alone can read some of its samples, where the job does") {
   WaitingWorld world;
   const std::string json = local_json();
