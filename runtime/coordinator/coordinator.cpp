@@ -558,8 +558,8 @@ class Coordinator::Impl {
     }
     for (const SamplesHeld& event : events) apply(event);
   }
-  // Of such a split, when all loaders that had it open are lost: the balancer fails its lease streams once it knows that
-  // none of the others can read it. That one cannot is said as late as that, because it may still be trying again.
+  // When all loaders that had such a split open are lost, the balancer fails its lease streams once it knows that none of
+  // the others can read it. That one cannot is said as late as that, because it may still be trying again.
   void say_who_cannot_read() {
     if (clock_.now() - last_loss_ns_ < balancer_options(options_).all_lost_ns) return;
     std::vector<SamplesHeld> events;

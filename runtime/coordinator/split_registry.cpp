@@ -395,7 +395,7 @@ bool SplitRegistry::must_wait(const Split& split) const {
   });
 }
 
-// Of those that have answered.
+// None of those that have answered can open it.
 bool SplitRegistry::nobody_can(const Split& split) const {
   return !split.failed && !split.left_out.empty() && nobody_has(split);
 }

@@ -25,7 +25,7 @@ MUTATIONS = [
      "  const std::vector<LeaseKey> held = loader->live_leases();\n  checks_.erase",
      "  std::vector<LeaseKey> held;\n  for (const HeldLease& one : loader->leased) held.push_back(one.lease);\n  checks_.erase"),
     ("a silent loader is never given up", "runtime/balancer/balancer_faults.cpp",
-     "      actions_.push_back(GiveUpLoader{loader.id, \"silent for \" + seconds(silent)});\n", ""),
+     "      actions_.push_back(GiveUpLoader{loader.id, \"silent for \" + seconds_text(silent)});\n", ""),
     ("a stalled loader gets no grants for ever", "runtime/balancer/balancer_faults.cpp",
      "    loader->stalled = false;\n", ""),
     ("a damaged chunk is not made again", "runtime/receiver/receiver.cpp",
