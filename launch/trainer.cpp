@@ -101,7 +101,7 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
       if (request_.end != nullptr) request_.end->will_end(failure_code(goodbye.exit_code), goodbye.reason);
     }
     ended_well_ = goodbye.good;
-    if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
+    if (!goodbye.good) end_program(job_.trainer.grace_s);
   });
 }
 
@@ -156,8 +156,8 @@ void Trainer::pass_signal(int number) {
   }
   switch (end_request_.arrived(number, MonotonicClock().now())) {
     case EndRequest::Answer::nothing: break;
-    case EndRequest::Answer::in_order: helper_.stop(job_.trainer.grace_s); break;
-    case EndRequest::Answer::at_once: helper_.stop(0); break;
+    case EndRequest::Answer::in_order: end_program(job_.trainer.grace_s); break;
+    case EndRequest::Answer::at_once: end_program(0); break;
   }
 }
 
@@ -170,7 +170,7 @@ bool Trainer::end_without_parent() {
   pollfd gone{parent_, POLLIN, 0};
   if (poll(&gone, 1, 0) <= 0) return false;
   orphaned_ = where_ + kOrphaned;
-  helper_.stop(job_.trainer.grace_s);
+  end_program(job_.trainer.grace_s);
   // The others are told while this rank can: without its daemon Open MPI ends it within a second, and then they would
   // have to notice its silence.
   receiver_.fail(orphaned_, static_cast<int>(ErrorKind::peer_lost));
@@ -178,8 +178,14 @@ bool Trainer::end_without_parent() {
   return true;
 }
 
+void Trainer::end_program(double grace_s) {
+  const Nanoseconds by = MonotonicClock().now() + static_cast<Nanoseconds>(grace_s * 1e9);
+  programs_end_by_ = std::min(programs_end_by_.value_or(by), by);
+  helper_.stop(grace_s);
+}
+
 void Trainer::stop_program() {
-  helper_.stop(ended_well_ ? 0 : job_.trainer.grace_s);
+  end_program(ended_well_ ? 0 : job_.trainer.grace_s);
 }
 
 void Trainer::clean_up(SignalFd& signals, const std::function<void(int)>& pass) {
