@@ -396,8 +396,9 @@ int run_launch_line(const LaunchLine& line) {
     if (const std::string who = waits ? ends.job().awaited(clock.now()) : ""; !who.empty()) {
       awaited = true;
       std::fprintf(stderr,
-                   "penstock: the other ranks wait for %s, which does not come up\n  help: can '%s' be run there?\n",
-                   without_controls(who).c_str(), line.penstock.c_str());
+                   "penstock: the other ranks wait for %s, which does not come up\n  help: can '%s' be run there%s?\n",
+                   without_controls(who).c_str(), line.penstock.c_str(),
+                   line.remote ? (", and does it reach this host at " + ends.address()).c_str() : "");
     }
     requests.look_at_mpirun();
     std::vector<pollfd> readable{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}};
@@ -441,6 +442,8 @@ int run_launch_line(const LaunchLine& line) {
     }
     clean_hosts(others, line.session_folder, line.agent, kCleanHosts_s);
   }
+  std::fputs(ends.report().c_str(), stdout);
+  std::fflush(stdout);
   const JobOutcome& job = ends.job();
   const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
   if (const std::string last = closing_line(end, job); !last.empty()) {

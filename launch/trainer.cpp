@@ -311,8 +311,12 @@ int conclude(const RunRequest& request, const Job& job, const Receiver& receiver
   const nlohmann::json report = merge_reports(receiver.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.profile_file.empty()) save_profile(request, job, report);
-  if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
-  if (request.json) std::printf("%s\n", json_text_replacing(report).c_str());
+  if (!request.quiet && request.json) std::fputs(report_text(report).c_str(), stderr);
+  std::string out = !request.quiet && !request.json ? report_text(report) : "";
+  if (request.json) out = json_text_replacing(report) + "\n";
+  // launch prints it itself, and so sees whether it could.
+  if (out.empty() || (request.end != nullptr && request.end->report(out))) return 0;
+  std::fputs(out.c_str(), stdout);
   std::fflush(stdout);
   return 0;
 }
