@@ -237,7 +237,7 @@ void EndReporter::running(bool loads) {
 }
 
 bool EndReporter::report(const std::string& text) {
-  const std::string line = json_text_replacing({{"report", text}});
+  const std::string line = json_text_replacing(nlohmann::json::object({{"report", text}}));
   if (line.size() < kMostOfRank) send(line);
   return fd_ && line.size() < kMostOfRank;
 }
