@@ -26,8 +26,9 @@ namespace penstock {
 namespace {
 
 constexpr size_t kMostText = size_t{64} << 10;
-constexpr int kMostAtOnce = 1024;  // that are let in before anybody is heard
-constexpr int kMostSilent = 64;    // besides the job's ranks
+constexpr size_t kMostOfRank = size_t{16} << 20;  // a report
+constexpr int kMostAtOnce = 1024;                 // that are let in before anybody is heard
+constexpr int kMostSilent = 64;                   // besides the job's ranks
 constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
 constexpr int kSendTimeout_ms = 5000;
 // The listening socket is not polled while no descriptors are left, so that the next look must come by itself.
@@ -163,12 +164,13 @@ bool EndListener::read_lines(Connection& connection, Nanoseconds now) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (got <= 0) return false;
+    size_t begin = connection.text.size();  // of what has not been looked through
     connection.text.append(buffer.data(), static_cast<size_t>(got));
-    for (size_t end = 0; (end = connection.text.find('\n')) != std::string::npos;) {
+    for (size_t end = 0; (end = connection.text.find('\n', begin)) != std::string::npos; begin = 0) {
       if (!read_line(connection, connection.text.substr(0, end), now)) return false;
       connection.text.erase(0, end + 1);
     }
-    if (connection.text.size() > kMostText) return false;
+    if (connection.text.size() > (connection.rank < 0 ? kMostText : kMostOfRank)) return false;
   }
 }
 
@@ -176,6 +178,9 @@ bool EndListener::read_line(Connection& connection, const std::string& line, Nan
   const nlohmann::json message = parse_json_or_nothing(line);
   if (!message.is_object()) return false;
   if (connection.rank < 0) return handshake(connection, message, now);
+  if (const auto report = message.find("report"); connection.rank == 0 && report != message.end()) {
+    if (report->is_string()) report_ = report->get<std::string>();
+  }
   if (message.contains("running")) job_.running(connection.rank, now, message.value("loads", nlohmann::json()) == true);
   const nlohmann::json why = message.value("why", nlohmann::json());
   const std::string cause = why.is_string() ? why.get<std::string>() : "";
@@ -217,12 +222,24 @@ EndReporter EndReporter::from_environment() {
   if (failed != std::errc() || end != rank.data() + rank.size()) return reporter;
   const int port = std::atoi(address.c_str() + colon + 1);
   reporter.fd_ = connect_to_any(address.substr(0, colon), static_cast<uint16_t>(port));
+  if (!reporter.fd_) {
+    reporter.problem_ =
+        "rank " + rank + " (host " + host_name() + ") cannot connect to `penstock launch` at " + address +
+        " (TCP), which will not hear how this rank ends\n  help: let connections from this host to that "
+        "one pass, or start the job by the mpirun line that `penstock launch` prints";
+  }
   reporter.send(json_text_replacing({{"token", token}, {"rank", number}, {"host", host_name()}, {"pid", ::getpid()}}));
   return reporter;
 }
 
 void EndReporter::running(bool loads) {
   send(json_text_replacing({{"running", true}, {"loads", loads}}));
+}
+
+bool EndReporter::report(const std::string& text) {
+  const std::string line = json_text_replacing(nlohmann::json::object({{"report", text}}));
+  if (line.size() < kMostOfRank) send(line);
+  return fd_ && line.size() < kMostOfRank;
 }
 
 void EndReporter::will_end(int exit_code, const std::string& why) {

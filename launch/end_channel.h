@@ -12,13 +12,14 @@
 // On the wire: lines of JSON. First {"token", "rank", "host", "pid"}, then {"running": true, "loads": true}, then
 //   {"will_end": code, "why": text} where the end takes a while, then {"end": code, "why": text, "mpi_ended": true}. A
 //   connection that closes without the last is a rank that was killed, or whose host is gone. For a rank on this host the
-//   kernel tells which signal it was, unless mpirun has collected the status before.
+//   kernel tells which signal it was, unless mpirun has collected the status before. Rank 0 also sends {"report": text},
+//   for launch's stdout: mpirun says nothing where it cannot write there.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
-//   has at most 64 KiB. A rank says its token once: who says to be one that has is hung up on, and so is the oldest that
-//   says nothing, where 64 more of them than the job has ranks are connected.
+//   has at most 64 KiB, 16 MiB from a rank that has said it. A rank says its token once: who says to be one that has is
+//   hung up on, and so is the oldest that says nothing, where 64 more of them than the job has ranks are connected.
 // The variables are taken out of the rank's environment, so that programs it starts report nothing.
 // Thread-safety: one thread each. Ownership: each its sockets. Failure: EndListener's constructor throws Error(runtime);
-//   a reporter that cannot reach its launch says nothing, and the job then ends with 5.
+//   a reporter that cannot reach its launch has a problem(), and says nothing there; the job then ends with 5.
 #pragma once
 
 #include <poll.h>
@@ -55,6 +56,7 @@ class EndListener {
   void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }
   void died_unheard(int rank, const std::string& host, Nanoseconds now) { job_.died_unheard(rank, host, now); }
   const JobOutcome& job() const noexcept { return job_; }
+  const std::string& report() const noexcept { return report_; }  // of rank 0; empty: it sent none
 
  private:
   struct Connection {
@@ -70,6 +72,7 @@ class EndListener {
 
   const int ranks_;
   JobOutcome job_;
+  std::string report_;
   UniqueFd listening_;
   bool no_descriptors_ = false;  // at the last look: poll would return at once, again and again
   std::string address_;
@@ -82,8 +85,12 @@ class EndReporter {
  public:
   // Does nothing at all where the environment names no channel.
   static EndReporter from_environment();
+  // Why launch cannot be reached, with a remedy; empty: it can, or nobody asks.
+  const std::string& problem() const noexcept { return problem_; }
 
   void running(bool loads);
+  // For launch's stdout. False: it was not sent, and this process may print it itself.
+  bool report(const std::string& text);
   // It goes on for a while to end in order.
   void will_end(int exit_code, const std::string& why);
   // The first word counts. `mpi_ended`: by MPI_Finalize, where MPI was begun.
@@ -93,6 +100,7 @@ class EndReporter {
   void send(const std::string& line);
 
   UniqueFd fd_;
+  std::string problem_;
 };
 
 }  // namespace penstock

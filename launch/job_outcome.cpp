@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kStart_s = 5;  // for ranks that meet the same mistake: rank 0 is given time to speak first
 constexpr double kLeave_s = 3;
-constexpr double kNotice_s = 20;
+constexpr double kNotice_s = 0.5;  // most trainers do so at once
 // For mpirun, when no rank is left. Where a daemon was lost, or a rank left before the others, Open MPI 4 waits for ever,
 // and nothing that it could still do is wanted.
 constexpr double kOver_s = 10;
@@ -128,15 +128,40 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
     return name(0) + " has not ended, though " + name(trainer->first) + " left with exit code " +
            std::to_string(*trainer->second.exit_code);
   }
-  // Who is left by a rank 0 that has said how the job ended was told so too, and gives its program the grace. Where it
-  // is gone without a word they notice by silence, at the latest after twice lost_after_s.
-  const bool told = ranks_.at(0).exit_code.has_value();
+  // Who is left by a rank 0 that has said how the job ended knows it too, and gives its program the grace. So do those
+  // whom launch asks to end (wants_an_end()), where rank 0 is gone without a word.
   const bool programs = count([](const Rank& rank) { return !rank.gone && !rank.loads; }) > 0;
-  const double leaving_s = (programs ? spec_.grace_s : 0) + (told ? kLeave_s : 2 * spec_.lost_after_s + kNotice_s);
+  const double leaving_s = (programs ? spec_.grace_s : 0) + kLeave_s;
   if (!passed(*rank_0_left_, leaving_s, now)) return {};
   const auto late = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& item) { return !item.second.gone; });
   if (late == ranks_.end()) return "all ranks that were heard of have ended, and mpirun has not";
+  if (lost_rank_0()) return name(0) + " is gone without a word, and " + name(late->first) + " has not ended since";
   return name(late->first) + " is still there after rank 0 has left";
+}
+
+bool JobOutcome::lost_rank_0() const {
+  const auto zero = ranks_.find(0);
+  return zero != ranks_.end() && zero->second.gone && !zero->second.silent && !zero->second.exit_code;
+}
+
+bool JobOutcome::wants_an_end(Nanoseconds now) const {
+  return lost_rank_0() && passed(*rank_0_left_, kNotice_s, now) &&
+         std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& item) { return item.second.running && !item.second.loads && !item.second.gone; });
+}
+
+std::string JobOutcome::left() const {
+  std::string text;
+  size_t more = 0;
+  for (const auto& [rank, one] : ranks_) {
+    if (one.gone) continue;
+    if (text.empty()) {
+      text = name(rank);
+    } else {
+      ++more;
+    }
+  }
+  return more > 0 ? text + " and " + std::to_string(more) + " more" : text;
 }
 
 std::vector<int> JobOutcome::unheard() const {
@@ -231,9 +256,11 @@ std::vector<int> JobOutcome::failed_alone() const {
   return list;
 }
 
-// While the job was starting they only waited for the others.
+// While the job was starting they only waited for the others. Where rank 0 is gone without a word, some may not have
+// noticed it yet: on other hosts loaders do so by silence.
 std::vector<int> JobOutcome::silent() const {
   std::vector<int> list;
+  if (lost_rank_0()) return list;
   for (const auto& [rank, one] : ranks_) {
     if (one.silent && any_running()) list.push_back(rank);
   }

@@ -20,6 +20,8 @@
 //   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing, and one whose host is lost is not heard. The
 //   others notice by silence and leave. Once they are all gone, or a trainer is that says why, rank 0 has the time in
 //   which it would have noticed that, awake: then stuck.
+//   A rank 0 that hangs up without a word was killed. The programs that are left are asked to end (wants_an_end()), and
+//   who is there after the grace is ended, and not said to have been silent: it may only not have noticed yet.
 //
 // Whose word counts: rank 0's, which coordinates and speaks for all; where it is gone without one, that of the first
 //   trainer that left with an error. A loader's counts only where no trainer has one, because the job may have gone on
@@ -64,6 +66,12 @@ class JobOutcome {
 
   // Why those that are left have to be ended from outside; empty: they do not.
   std::string stuck(Nanoseconds now) const;
+  // Whether rank 0 is gone without a word while trainers are there, whose programs are to be asked to end: on other hosts
+  // they would notice by silence only.
+  bool wants_an_end(Nanoseconds now) const;
+  bool lost_rank_0() const;  // it hung up without a word, and was not ended from outside
+  // Who has begun and is not gone: "rank 3 (host b) and 2 more"; empty: nobody.
+  std::string left() const;
   // Who has not begun a while after others, who wait for it; empty: nobody waits.
   std::vector<int> late(Nanoseconds now) const;
   // The same after a good while, in words.

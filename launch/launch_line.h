@@ -122,10 +122,10 @@ inline constexpr double kHelpersEnd_s = 12;  // what ranks' helpers take at most
 // (the grace, at most), and removes the folder, which is made if missing. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the
 // ranks for an end in order, a second one after two seconds for an end at once (EndRequest in signals.h), whether they
 // came to this process alone, to its whole group or, SIGTERM and SIGINT, to mpirun alone. mpirun is killed, and this
-// said, where it has not ended eight seconds behind the grace, where no rank was heard of within mpi.start_timeout_s (a
-// minute at most, where all are on this host), or where ranks are left that cannot end (JobOutcome::stuck). When mpirun
-// has ended, the last words of ranks that are still on their way are waited for, two seconds at most. One line at the
-// end says how the job ended, unless it was well and with all ranks.
+// said, where ranks are there four seconds behind the grace, or it is itself after eight; where no rank was heard of within
+// mpi.start_timeout_s (a minute at most, where all are on this host); or where ranks are left that cannot end
+// (JobOutcome::stuck). When mpirun has ended, the last words of ranks that are still on their way are waited for, two
+// seconds at most. One line at the end says how the job ended, unless it was well and with all ranks.
 int run_launch_line(const LaunchLine& line);
 
 }  // namespace penstock

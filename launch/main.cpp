@@ -250,6 +250,7 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
 int main(int argc, char** argv) {
   // Before all else: a rank that its launch has not heard of counts as one that did not start.
   penstock::EndReporter end = penstock::EndReporter::from_environment();
+  if (!end.problem().empty()) std::fprintf(stderr, "penstock: %s\n", end.problem().c_str());
   const auto failed = [&end](int code, const std::string& what) {
     end.ended(code, what);
     std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(what).c_str());

@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -6,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "launch/command.h"
@@ -33,6 +35,7 @@ namespace {
 // Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
 constexpr double kStrandedLimit_s = 5;
 constexpr int kLastWords_ms = 300;
+constexpr Nanoseconds kLeaveAfterFailure = 3 * kSecond;  // behind the grace of all programs
 constexpr std::chrono::milliseconds kStay{500};
 
 // Readable when the process that started us has ended: mpirun's daemon may be killed without a word.
@@ -148,10 +151,13 @@ class RankOfJob {
       loader_->watch(signals_.fd(), [this] {
         while (const auto arrived = signals_.next()) {
           if (*arrived == SIGTERM) loader_->leave("SIGTERM");
+          if (*arrived == kEndInOrder) programs_end_within(job_.trainer.grace_s);
+          if (*arrived == kEndAtOnce) programs_end_within(0);
         }
       });
     }
     loader_->run();
+    programs_end_within(job_.trainer.grace_s);
     all_alive_ = loader_->all_alive();
     jobs_code_ = loader_->exit_code();
     if (!orphaned) return;
@@ -215,6 +221,12 @@ class RankOfJob {
   }
   void clean_up() {
     trainer_->clean_up(signals_, [this](int number) { trainer_->pass_signal(number); });
+    programs_end_by_ = trainer_->programs_end_by();
+  }
+  // A loader has none of its own, and waits in MPI_Finalize for the trainers that do.
+  void programs_end_within(double seconds) {
+    const Nanoseconds by = MonotonicClock().now() + static_cast<Nanoseconds>(seconds * 1e9);
+    programs_end_by_ = std::min(programs_end_by_.value_or(by), by);
   }
 
   void fail(const std::exception& problem) {
@@ -241,11 +253,15 @@ class RankOfJob {
     if (ring_ && failed_alone_) ring_->hang_up();
     if (ring_) ring_->leave();
     std::fflush(nullptr);
+    // One that was stopped while mpirun was ended reads a goodbye from before.
+    if (pollfd gone{parent_.get(), POLLIN, 0}; ::poll(&gone, 1, 0) > 0) all_alive_ = false;
     // With a rank lost MPI_Finalize would wait for the dead for ever. Otherwise the others may still be giving their
-    // programs the grace. A job that has failed does not wait long: a loader may have been stopped a moment ago, and codes
-    // do not depend on a good end of MPI.
-    const bool failed = code_ != 0 || jobs_code_ != 0;
-    const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + (failed ? 3 : 15)) * 1e9);
+    // programs the grace. A job that has failed does not wait longer: a loader may have been stopped a moment ago, and
+    // codes do not depend on a good end of MPI.
+    auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + 15) * 1e9);
+    if ((code_ != 0 || jobs_code_ != 0) && programs_end_by_) {
+      wait_limit = std::max<Nanoseconds>(*programs_end_by_ - MonotonicClock().now(), 0) + kLeaveAfterFailure;
+    }
     // Where a process leaves words of others unread, the kernel resets their connections, and the goodbye that they have
     // not read yet is lost with it. MPI's thread reads meanwhile.
     if (self_ == 0 && !all_alive_) std::this_thread::sleep_for(std::chrono::milliseconds(kLastWords_ms));
@@ -284,6 +300,7 @@ class RankOfJob {
   bool met_by_all_ = false;  // rank 0 surely complains, and the others need not
   bool all_alive_ = true;
   bool failed_alone_ = false;  // a loader, by an error of its own: the others go on, and are to take it for dead
+  std::optional<Nanoseconds> programs_end_by_;
   int code_ = 0;
   int jobs_code_ = 0;  // by the goodbye
   std::string why_;    // not 0, for `penstock launch --run`

@@ -238,7 +238,7 @@ class RequestsToEnd {
       return;
     }
     interrupted_by_ = number;
-    if (!ends_by_) ends_by_ = clock_.now() + static_cast<Nanoseconds>(limit_s() * 1e9);
+    if (!first_at_) first_at_ = clock_.now();
     const EndRequest::Answer answer = request_.arrived(number, clock_.now());
     if (answer == EndRequest::Answer::nothing) return;
     sent_ = answer == EndRequest::Answer::at_once ? kEndAtOnce : kEndInOrder;
@@ -258,10 +258,22 @@ class RequestsToEnd {
   }
 
   int interrupted_by() const noexcept { return interrupted_by_; }
-  bool overdue() const noexcept { return ends_by_ && clock_.now() > *ends_by_; }
-  double limit_s() const noexcept { return line_.grace_s + 8; }  // from the first signal on
+  // Why mpirun is to be ended, where the first signal came too long ago; empty: it is not. Ranks leave MPI_Finalize three
+  // seconds behind the grace.
+  std::string overdue(const JobOutcome& job) const {
+    if (!first_at_) return {};
+    const std::string left = job.left();
+    const double limit_s = line_.grace_s + (left.empty() || line_.end_in_order ? kMpirunEnds_s : kRanksEnd_s);
+    if (as_seconds(clock_.now() - *first_at_) <= limit_s) return {};
+    char after[32];
+    std::snprintf(after, sizeof after, " after %.0f s", limit_s);
+    return left.empty() ? std::string("mpirun has not ended") + after : left + " is still there" + after;
+  }
 
  private:
+  static constexpr double kRanksEnd_s = 4;
+  static constexpr double kMpirunEnds_s = 8;
+
   void send() {
     kill(mpirun_, sent_);
     repeat_at_ = clock_.now() + kRepeatAfter;
@@ -276,7 +288,7 @@ class RequestsToEnd {
   int sent_ = kEndInOrder;
   std::optional<Nanoseconds> in_order_at_;
   std::optional<Nanoseconds> repeat_at_;
-  std::optional<Nanoseconds> ends_by_;
+  std::optional<Nanoseconds> first_at_;
 };
 
 void say_that_mpirun_is_ended(const std::string& why, const EndListener& ends, bool remote) {
@@ -352,29 +364,30 @@ int run_launch_line(const LaunchLine& line) {
   RequestsToEnd requests(line, pid, clock);
   Nanoseconds look_for_dead_at = 0;
   bool killed = false;
-  bool awaited = false;  // and said so
+  bool asked_to_end = false;  // the programs, for rank 0 is gone
+  bool awaited = false;       // and said so
   for (;;) {
     int of_child = 0;
     const pid_t ended = waitpid(-1, &of_child, WNOHANG);
     if (ended == pid) status = of_child;
     if (ended == pid || (ended < 0 && errno != EINTR)) break;
     if (ended > 0) continue;
-    if (!killed && requests.overdue()) {
-      killed = true;
-      kill(pid, SIGKILL);
-      std::fprintf(
-          stderr,
-          "penstock: mpirun has not ended %.0f s after %s, and was killed; what it said above may tell why (limits of "
-          "this shell, see ulimit -a; a host that does not answer)\n",
-          requests.limit_s(), signal_name(requests.interrupted_by()).c_str());
-    }
     requests.repeat();
     if (!killed && clock.now() > look_for_dead_at) {
       find_dead(line, pid, ends, clock.now());
       look_for_dead_at = clock.now() + kSecond;
     }
-    if (const std::string why = ends.job().stuck(clock.now()); !why.empty() && !killed) {
+    if (!asked_to_end && ends.job().wants_an_end(clock.now())) {
+      asked_to_end = true;
+      kill(pid, kEndInOrder);
+    }
+    std::string why = killed ? "" : ends.job().stuck(clock.now());
+    if (why.empty() && !killed) why = requests.overdue(ends.job());
+    if (!why.empty()) {
       killed = true;
+      if (requests.interrupted_by() != 0) {
+        why = signal_name(requests.interrupted_by()) + " asked for the job's end, and " + why;
+      }
       say_that_mpirun_is_ended(why, ends, line.remote);
       kill(pid, SIGKILL);
       ends.ended_from_outside(clock.now());
@@ -383,13 +396,15 @@ int run_launch_line(const LaunchLine& line) {
     if (const std::string who = waits ? ends.job().awaited(clock.now()) : ""; !who.empty()) {
       awaited = true;
       std::fprintf(stderr,
-                   "penstock: the other ranks wait for %s, which does not come up\n  help: can '%s' be run there?\n",
-                   without_controls(who).c_str(), line.penstock.c_str());
+                   "penstock: the other ranks wait for %s, which does not come up\n  help: can '%s' be run there%s?\n",
+                   without_controls(who).c_str(), line.penstock.c_str(),
+                   line.remote ? (", and does it reach this host at " + ends.address()).c_str() : "");
     }
     requests.look_at_mpirun();
     std::vector<pollfd> readable{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}};
     ends.collect_fds(readable);
-    poll(readable.data(), readable.size(), requests.interrupted_by() != 0 ? 200 : 1000);
+    const bool ends_soon = requests.interrupted_by() != 0 || ends.job().lost_rank_0();
+    poll(readable.data(), readable.size(), ends_soon ? 200 : 1000);
     ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
       requests.ask(*arrived);
@@ -427,6 +442,8 @@ int run_launch_line(const LaunchLine& line) {
     }
     clean_hosts(others, line.session_folder, line.agent, kCleanHosts_s);
   }
+  std::fputs(ends.report().c_str(), stdout);
+  std::fflush(stdout);
   const JobOutcome& job = ends.job();
   const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
   if (const std::string last = closing_line(end, job); !last.empty()) {

@@ -101,7 +101,7 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
       if (request_.end != nullptr) request_.end->will_end(failure_code(goodbye.exit_code), goodbye.reason);
     }
     ended_well_ = goodbye.good;
-    if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
+    if (!goodbye.good) end_program(job_.trainer.grace_s);
   });
 }
 
@@ -156,8 +156,8 @@ void Trainer::pass_signal(int number) {
   }
   switch (end_request_.arrived(number, MonotonicClock().now())) {
     case EndRequest::Answer::nothing: break;
-    case EndRequest::Answer::in_order: helper_.stop(job_.trainer.grace_s); break;
-    case EndRequest::Answer::at_once: helper_.stop(0); break;
+    case EndRequest::Answer::in_order: end_program(job_.trainer.grace_s); break;
+    case EndRequest::Answer::at_once: end_program(0); break;
   }
 }
 
@@ -170,7 +170,7 @@ bool Trainer::end_without_parent() {
   pollfd gone{parent_, POLLIN, 0};
   if (poll(&gone, 1, 0) <= 0) return false;
   orphaned_ = where_ + kOrphaned;
-  helper_.stop(job_.trainer.grace_s);
+  end_program(job_.trainer.grace_s);
   // The others are told while this rank can: without its daemon Open MPI ends it within a second, and then they would
   // have to notice its silence.
   receiver_.fail(orphaned_, static_cast<int>(ErrorKind::peer_lost));
@@ -178,8 +178,14 @@ bool Trainer::end_without_parent() {
   return true;
 }
 
+void Trainer::end_program(double grace_s) {
+  const Nanoseconds by = MonotonicClock().now() + static_cast<Nanoseconds>(grace_s * 1e9);
+  programs_end_by_ = std::min(programs_end_by_.value_or(by), by);
+  helper_.stop(grace_s);
+}
+
 void Trainer::stop_program() {
-  helper_.stop(ended_well_ ? 0 : job_.trainer.grace_s);
+  end_program(ended_well_ ? 0 : job_.trainer.grace_s);
 }
 
 void Trainer::clean_up(SignalFd& signals, const std::function<void(int)>& pass) {
@@ -305,8 +311,12 @@ int conclude(const RunRequest& request, const Job& job, const Receiver& receiver
   const nlohmann::json report = merge_reports(receiver.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.profile_file.empty()) save_profile(request, job, report);
-  if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
-  if (request.json) std::printf("%s\n", json_text_replacing(report).c_str());
+  if (!request.quiet && request.json) std::fputs(report_text(report).c_str(), stderr);
+  std::string out = !request.quiet && !request.json ? report_text(report) : "";
+  if (request.json) out = json_text_replacing(report) + "\n";
+  // launch prints it itself, and so sees whether it could.
+  if (out.empty() || (request.end != nullptr && request.end->report(out))) return 0;
+  std::fputs(out.c_str(), stdout);
   std::fflush(stdout);
   return 0;
 }

@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,11 +67,14 @@ class Trainer {
   // Leaves nothing of the program behind. It may wait for the program's grace; `pass` gets the signals that come meanwhile,
   // as nobody else reads them any more.
   void clean_up(SignalFd& signals, const std::function<void(int)>& pass);
+  // When the programs of all trainers are over: they are asked to end at the same time. Nothing: they have not been.
+  std::optional<Nanoseconds> programs_end_by() const noexcept { return programs_end_by_; }
   // Empty, or why it ended: whoever started this process is gone.
   const std::string& orphaned() const noexcept { return orphaned_; }
 
  private:
   bool end_without_parent();  // false: it is there
+  void end_program(double grace_s);
   // Without its helper's answer nobody would learn that the program ended: it is continued, in case that it is stopped, and
   // the job ends if that does not help.
   void ask_helper();
@@ -89,6 +93,7 @@ class Trainer {
   int parent_ = -1;              // readable when it is gone
   std::string orphaned_;
   bool ended_well_ = false;
+  std::optional<Nanoseconds> programs_end_by_;
 };
 
 // Where trainer number `trainer` of `job_id` listens.

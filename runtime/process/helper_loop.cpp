@@ -99,6 +99,7 @@ class HelperLoop {
       close(std::exchange(launcher_, -1));
       launcher_gone_ = true;
       signal_rank(SIGTERM);
+      signal_rank(SIGCONT);  // as below
       begin_end(grace_s_);
     }
     if (ending_) {

@@ -26,6 +26,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/memory.h"
@@ -51,6 +52,7 @@ class ClientConnections {
   void send(int connection, const ClientMessage& message, int fd = -1);
   // The latest that any client was told of what went wrong, without the remedy; empty: nothing.
   const std::string& reported_problem() const noexcept { return reported_problem_; }
+  void note_problem(std::string problem) { reported_problem_ = std::move(problem); }  // that a client found itself
   void collect_fds(std::vector<pollfd>& fds) const;
 
   int64_t program(int connection) const;  // counts from 1 in the order they came; 0: in this process

@@ -450,6 +450,19 @@ void Iterations::stop_all_of(int connection) {
   for (const LeaseStreamId id : ids) end(id);
 }
 
+std::string Iterations::waited_in_vain(int connection) const {
+  const Nanoseconds limit = options_.batch_timeout_ns;
+  for (const auto& [id, iteration] : iterations_) {
+    // Its time has begun before the question came. One that holds all batches waits for itself.
+    const bool in_vain = iteration.connection == connection && iteration.waiting && !iteration.warned && limit > 0 &&
+                         clock_.now() - iteration.asked_at >= limit / 10 * 9;
+    if (!in_vain) continue;
+    return "no batch of split '" + splits_.at(iteration.split_id).resolved.name + "' came within " +
+           std::to_string(limit / kSecond) + " s (trainer.timeout_s)";
+  }
+  return {};
+}
+
 void Iterations::split_closed(int32_t split) {
   // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it. Buffer ranges
   // of what it held are not ours to give back while it lives.

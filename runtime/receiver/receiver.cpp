@@ -391,6 +391,8 @@ class Receiver::Impl final : private ReceiverMessenger {
   }
 
   void drop_connection(int id) {
+    // Its DataLoader has told the program so by itself.
+    if (const std::string why = iterations_.waited_in_vain(id); !why.empty()) clients_.note_problem(why);
     iterations_.stop_all_of(id);
     statistics_.client_gone(id);
     for (const int32_t split : splits_.of(id)) {

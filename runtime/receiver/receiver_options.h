@@ -25,8 +25,9 @@ struct ReceiverOptions {
   bool counted = true;  // false: another receiver of the same replica stands for it in the job's sums
   int prefetch = 2;
   int hold = 2;
-  std::string dump_folder;  // write every delivered batch there; empty: do not
-  bool dump_raw = false;    // the uint8 pixels instead of the finished tensor
+  Nanoseconds batch_timeout_ns = 0;  // trainer.timeout_s, after which a program waits no longer; 0: it waits for ever
+  std::string dump_folder;           // write every delivered batch there; empty: do not
+  bool dump_raw = false;             // the uint8 pixels instead of the finished tensor
   // Ranks of several processes: how often this one says that it lives, and after what silence of another trainer's
   // rank, or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
   Nanoseconds heartbeat_ns = 0;

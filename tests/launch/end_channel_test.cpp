@@ -77,6 +77,36 @@ TEST_CASE("ranks are heard, also through the second of two addresses, and progra
   CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 0; }));
 }
 
+TEST_CASE("a rank that does not reach launch says where it looked for it") {
+  ::setenv(kEndChannelVariable, "127.0.0.1:1", 1);
+  ::setenv(kEndTokenVariable, "x", 1);
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  EndReporter one = EndReporter::from_environment();
+  CHECK(one.problem().starts_with("rank 1 (host "));
+  CHECK(one.problem().find("cannot connect to `penstock launch` at 127.0.0.1:1 (TCP)") != std::string::npos);
+  CHECK_FALSE(one.report("text"));
+}
+
+TEST_CASE("the report of rank 0 arrives whole, and no other rank's does") {
+  EndListener listener(kSpec, false, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  EndReporter one = reporter_of(listener, "1", listener.token());
+  CHECK(zero.problem() == "");
+  const std::string text = std::string(200'000, 'x') + "\n";
+  CHECK(one.report("another"));
+  one.ended(0, "");
+  bool sent = false;
+  std::thread rank([&] {
+    sent = zero.report(text);
+    zero.ended(0, "");
+  });
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.left().empty() && job.any() && job.code() == 0; }));
+  rank.join();
+  CHECK(sent);
+  CHECK(listener.report() == text);
+  CHECK_FALSE(EndReporter::from_environment().report(text));  // nobody asks
+}
+
 TEST_CASE("a rank that is killed hangs up without a word") {
   EndListener listener(kSpec, false, 0);
   {

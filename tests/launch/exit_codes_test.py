@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,6 +42,17 @@ def test_0_where_our_parent_ignores_sigchld():
         with no_leftovers() as env:
             result = run(["env", "--ignore-signal=CHLD", PENSTOCK, *(words or ["run"]), job, "--quiet", "--", "true"], 30, env=env)
         assert result.returncode == 0, (words, result.stderr)
+
+
+def test_1_where_the_report_cannot_be_written():
+    # Under mpirun, launch prints it; cli_test has the job in one process.
+    if len(WAYS) == 1:
+        return
+    with open("/dev/full", "w") as full, no_leftovers() as env:
+        said = subprocess.run([PENSTOCK, "launch", "--run", "-n", "3", job, "--json", "--quiet"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+    assert said.returncode == 1 and said.stderr.endswith("penstock: cannot write to stdout\n"
+                                                         "  help: is the disk full, the reader gone, or stdout closed?\n"), said
 
 
 def where(trainer, ranks):
@@ -173,7 +185,6 @@ def test_signals_reach_the_program():
               "while len(got) < 2 and time.time() < deadline: time.sleep(0.02)\n"
               "os.write(1, (' '.join(sorted(got)) + ' in ' + os.environ['RANK'] + '\\n').encode())\n")
     import signal
-    import subprocess
     with tempfile.TemporaryDirectory(dir=work.name) as out, no_leftovers() as env:
         process = subprocess.Popen([PENSTOCK, "run", job, "--quiet", "--", sys.executable, "-c", script, out], env=env,
                                    stdout=subprocess.PIPE, text=True)

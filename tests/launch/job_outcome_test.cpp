@@ -212,15 +212,39 @@ TEST_CASE("a rank that leaves while the others wait in MPI_Init ends the job aft
   CHECK(job.stuck(596 * kSecond) == "rank 1 (host a) left while the job was starting");
 }
 
-TEST_CASE("where rank 0 is gone without a word, the others have the time that noticing and the grace take") {
-  JobOutcome job = running_job();
-  job.hung_up(0, 0);
-  job.ended(1, 5, "lost trainer 0", 21 * kSecond);
-  CHECK(job.stuck(44 * kSecond) == "");
-  CHECK(job.stuck(46 * kSecond) == "rank 2 (host b) is still there after rank 0 has left");
-  job.ended(2, 5, "", 46 * kSecond);
-  CHECK(job.stuck(47 * kSecond) == "");
-  CHECK(job.stuck(49 * kSecond) == "all ranks have ended, and mpirun has not");
+TEST_CASE("where rank 0 is gone without a word, the programs are asked to end, and have the grace") {
+  JobOutcome job(kSpec, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    job.began(rank, rank == 2 ? "b" : "a", 0);
+    job.running(rank, 0, rank == 2);
+  }
+  CHECK_FALSE(job.wants_an_end(kHour));
+  job.hung_up(0, 0, SIGKILL);
+  CHECK(job.left() == "rank 1 (host a) and 1 more");
+  CHECK_FALSE(job.wants_an_end(kSecond / 4));  // they may have noticed
+  CHECK(job.wants_an_end(kSecond));
+  CHECK(job.stuck(7 * kSecond) == "");
+  CHECK(job.stuck(9 * kSecond) == "rank 0 (host a) is gone without a word, and rank 1 (host a) has not ended since");
+  job.ended(1, 5, "lost trainer 0", 2 * kSecond);
+  CHECK_FALSE(job.wants_an_end(2 * kSecond));  // a loader has no program
+  CHECK(job.left() == "rank 2 (host b)");
+  CHECK(job.stuck(2 * kSecond) == "");
+  CHECK(job.stuck(4 * kSecond) == "rank 0 (host a) is gone without a word, and rank 2 (host b) has not ended since");
+
+  JobOutcome all = job;
+  all.ended(2, 5, "", 4 * kSecond);
+  CHECK(all.stuck(5 * kSecond) == "");
+  CHECK(all.stuck(7 * kSecond) == "all ranks have ended, and mpirun has not");
+
+  job.ended_from_outside(4 * kSecond);  // it may not have noticed yet
+  CHECK(job.left() == "");
+  CHECK(job.summary() ==
+        "the job failed with exit code 5, says rank 1 (host a): lost trainer 0; killed by SIGKILL: rank 0 (host a)");
+
+  JobOutcome said = running_job();
+  said.will_end(0, 5, "lost a trainer", kSecond);
+  said.hung_up(0, kSecond);
+  CHECK_FALSE(said.wants_an_end(kHour));  // who is left heard it from rank 0
 }
 
 TEST_CASE("mpirun has ten seconds to end by itself, and two where it lost a rank, or one left before the others") {

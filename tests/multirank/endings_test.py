@@ -578,6 +578,37 @@ def test_a_job_that_fails_while_a_loader_is_away_does_not_wait_for_it():
             assert "was killed by SIGKILL" in running.text("stderr"), running.log()
 
 
+def test_an_end_that_is_asked_for_while_a_loader_is_stopped():
+    # Nobody has missed it yet, so that the others wait for it in MPI_Finalize.
+    grace_s = 0.5
+    for number in (signal.SIGINT, signal.SIGTERM) if FULL else (signal.SIGINT,):
+        with leaving_nothing() as env:
+            running = Running(env, overrides=[f"trainer.grace_s={grace_s}"])
+            os.kill(running.ranks()[3], signal.SIGSTOP)
+            begun = time.monotonic()
+            os.killpg(running.process.pid, number)
+            assert running.end(25) == 128 + number, running.log()
+            assert time.monotonic() - begun < grace_s + 5 + 2, (time.monotonic() - begun, running.log())  # 2: a busy machine
+            last = running.text("stderr").splitlines()[-1]
+            assert re.search(rf"{signal.Signals(number).name} asked for the job's end, and rank 3 \(host .*\) is still there", last), running.log()
+
+
+def test_rank_0_is_killed_while_a_loader_is_stopped():
+    # launch sees rank 0's end, and does not wait until somebody misses the loader. The cause is rank 0's end alone.
+    grace_s = 0.5
+    for program in (None, STUBBORN) if FULL else (STUBBORN,):
+        with leaving_nothing() as env:
+            running = Running(env, overrides=[f"trainer.grace_s={grace_s}"], program=program)
+            ranks = running.ranks()
+            os.kill(ranks[3], signal.SIGSTOP)
+            begun = time.monotonic()
+            os.kill(ranks[0], signal.SIGKILL)
+            assert running.end(25) == 5, running.log()
+            assert time.monotonic() - begun < grace_s + 5 + 2, (time.monotonic() - begun, running.log())
+            last = running.text("stderr").splitlines()[-1]
+            assert re.search(KILLED + r"rank 0 \(host \S+\)$", last), running.log()
+
+
 def test_a_trainer_that_stops_for_a_while():
     # One stopped trainer's program holds up its own stream alone; nobody gives up on it. Nor does it give up itself,
     # where it was stopped for longer than it waits for a batch.

@@ -555,3 +555,30 @@ TEST_CASE("when the launcher dies, a rank that does not notice is ended, after t
   CHECK(nothing_left());
   CHECK(scratch.read("saved") == "saved\n");
 }
+
+TEST_CASE("when the launcher dies, a rank that is stopped is continued, and ends by itself") {
+  Scratch scratch;
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    if (fork() == 0) {
+      const Helper helper = Helper::fork_now(Helper::Options{"", getppid()});
+      signal(SIGTERM, SIG_IGN);
+      std::ofstream(scratch.file("rank")) << getpid();
+      raise(SIGSTOP);
+      std::ofstream(scratch.file("ended")) << "by itself";
+      _exit(0);
+    }
+    for (;;) pause();
+  }
+  REQUIRE(soon([&] {
+    const std::string rank = scratch.read("rank");
+    std::ifstream file("/proc/" + rank + "/stat");
+    std::string stat;
+    std::getline(file, stat);
+    return !rank.empty() && stat.find(") T ") != std::string::npos;
+  }));
+  kill(launcher, SIGKILL);
+  CHECK(nothing_left());
+  CHECK(scratch.read("ended") == "by itself");
+}

@@ -190,6 +190,22 @@ struct Desk {
 
 using Steps = std::vector<int64_t>;
 
+TEST_CASE("of a client that hangs up it is known whether it has waited for a batch in vain") {
+  Desk desk;
+  desk.options.batch_timeout_ns = 300 * kSecond;
+  const ClientIteration iteration = desk.begin();
+  desk.clock.advance(400 * kSecond);
+  CHECK(desk.iterations.waited_in_vain(kClient) == "");  // it asks for none
+  desk.iterations.next(kClient, {iteration.iteration});
+  desk.clock.advance(200 * kSecond);
+  CHECK(desk.iterations.waited_in_vain(kClient) == "");
+  desk.clock.advance(100 * kSecond - kMillisecond);
+  CHECK(desk.iterations.waited_in_vain(kClient) == "no batch of split 'train' came within 300 s (trainer.timeout_s)");
+  CHECK(desk.iterations.waited_in_vain(kClient + 1) == "");
+  REQUIRE(desk.make(iteration.iteration, 0));
+  CHECK(desk.iterations.waited_in_vain(kClient) == "");
+}
+
 TEST_CASE("prefetch batches are reserved ahead of the client, and one more while it waits") {
   Desk desk;
   const ClientIteration iteration = desk.begin();
