@@ -39,6 +39,10 @@ void Mesh::abandon(PeerId peer) {
   if (const auto route = routes_.find(peer); route != routes_.end()) route->second->abandon(peer);
 }
 
+void Mesh::give_up(PeerId peer) {
+  if (const auto route = routes_.find(peer); route != routes_.end()) route->second->give_up(peer);
+}
+
 // What the ring knows that no transport reports.
 bool Mesh::next_death(Incoming& incoming) {
   since_ring_ = 0;

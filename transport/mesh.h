@@ -39,6 +39,7 @@ class Mesh final : public Endpoint {
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
   void abandon(PeerId peer) override;
+  void give_up(PeerId peer) override;
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;
