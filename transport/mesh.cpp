@@ -5,6 +5,11 @@
 #include "runtime/base/error.h"
 
 namespace penstock {
+namespace {
+
+constexpr int kAskRingEvery = 32;
+
+}  // namespace
 
 void Mesh::add(std::unique_ptr<Endpoint> endpoint, const std::vector<PeerId>& peers) {
   for (const PeerId peer : peers) routes_[peer] = endpoint.get();
@@ -34,7 +39,26 @@ void Mesh::abandon(PeerId peer) {
   if (const auto route = routes_.find(peer); route != routes_.end()) route->second->abandon(peer);
 }
 
+void Mesh::give_up(PeerId peer) {
+  if (const auto route = routes_.find(peer); route != routes_.end()) route->second->give_up(peer);
+}
+
+// What the ring knows that no transport reports.
+bool Mesh::next_death(Incoming& incoming) {
+  since_ring_ = 0;
+  while (const auto dead = ring_ ? ring_->next_dead() : std::nullopt) {
+    const auto route = routes_.find(*dead);
+    if (route != routes_.end() && route->second->capabilities(*dead).detects_loss) continue;
+    if (!lost_.insert(*dead).second) continue;
+    incoming = PeerLost{*dead, "its process ended", true};
+    return true;
+  }
+  return false;
+}
+
 bool Mesh::poll(Incoming& incoming) {
+  // The ring costs system calls, so it is not asked before every message; but a flood of them must not hide a death.
+  if (++since_ring_ >= kAskRingEvery && next_death(incoming)) return true;
   for (size_t tried = 0; tried < ends_.size(); ++tried) {
     Endpoint& end = *ends_[turn_];
     turn_ = (turn_ + 1) % ends_.size();
@@ -48,15 +72,7 @@ bool Mesh::poll(Incoming& incoming) {
       if (lost_.insert(lost->peer).second) return true;
     }
   }
-  // Last: the ring costs system calls, and need not be asked before every message.
-  while (const auto dead = ring_ ? ring_->next_dead() : std::nullopt) {
-    const auto route = routes_.find(*dead);
-    if (route != routes_.end() && route->second->capabilities(*dead).detects_loss) continue;
-    if (!lost_.insert(*dead).second) continue;
-    incoming = PeerLost{*dead, "its process ended", true};
-    return true;
-  }
-  return false;
+  return next_death(incoming);
 }
 
 void Mesh::collect_fds(std::vector<pollfd>& fds) const {

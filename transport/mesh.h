@@ -4,7 +4,8 @@
 //   mesh.add(std::move(mpi_endpoint), {4, 5, 6, 7});   // other nodes
 //   mesh.add(std::move(shm_endpoint), {1, 2, 3});      // this node
 //
-// A loss is reported once per peer: by the transport that reaches it, or by any where that one cannot tell.
+// A loss is reported once per peer: by the transport that reaches it, or by any where that one cannot tell, or the ring of
+// the node, which is asked when there is nothing else, and every 32 events where there always is.
 // Fair: poll() takes turns among the transports. Ownership: of its endpoints. Thread-safety, failure: as for any
 // Endpoint; Error(usage) for a rank that no transport was added for.
 #pragma once
@@ -38,18 +39,21 @@ class Mesh final : public Endpoint {
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
   void abandon(PeerId peer) override;
+  void give_up(PeerId peer) override;
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;
 
  private:
   Endpoint& end_of(PeerId peer) const;
+  bool next_death(Incoming& incoming);
 
   std::vector<std::unique_ptr<Endpoint>> ends_;
   std::shared_ptr<NodeRing> ring_;
   std::map<PeerId, Endpoint*> routes_;
   std::set<PeerId> lost_;
   size_t turn_ = 0;
+  int since_ring_ = 0;  // calls of poll() since the ring was asked
 };
 
 }  // namespace penstock

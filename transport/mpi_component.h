@@ -82,7 +82,7 @@ struct MpiAbout {
 };
 
 // The component's symbols, found by name. The number in a name counts the layouts of Endpoint and what it hands over.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_6";
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_7";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::optional<Error>* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);

@@ -70,6 +70,7 @@ void NodeRing::connect() {
 }
 
 void NodeRing::send_hello() {
+  next_.socket.limit_refusals(PacketSocket::kNoLimit);  // a hang-up would say that this rank has died
   WireWriter hello;
   hello.i32(self_);
   hello.text(token_);

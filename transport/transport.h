@@ -128,6 +128,9 @@ class Endpoint {
   // (over mpi its buffers stay where they are: MPI may still use them), and its memory is unmapped. No chunk of it may be
   // unreleased. Again: changes nothing.
   virtual void abandon(PeerId /*peer*/) {}
+  // The peer is silent, and may come again: until something comes from it, what is under way to or from it is not waited
+  // for, neither by flush() nor by a thread that polls. It is not lost, and its buffers stay in use. Again: changes nothing.
+  virtual void give_up(PeerId /*peer*/) {}
 
   // One event, if there is one; never blocks.
   virtual bool poll(Incoming& incoming) = 0;

@@ -24,8 +24,6 @@ constexpr int kBacklog = 4096;
 // A packet must fit the socket's send buffer (208 KiB by default), with room for the kernel's book-keeping.
 constexpr size_t kPartBytes = 96 * 1024;
 constexpr size_t kLeastPartBytes = 1024;
-// How long the kernel may refuse a packet for want of memory or of room for descriptors before the peer is given up.
-constexpr Nanoseconds kRefusedLimit = 10 * kSecond;
 // First byte of every packet: is there more of this message?
 constexpr std::byte kLast{0};
 constexpr std::byte kMore{1};
@@ -83,8 +81,10 @@ void PacketSocket::close() noexcept {
   fd_.reset();
 }
 
+// The kernel says POLLOUT while it refuses for want of memory, too: to wait for that without a limit would keep a core busy.
 short PacketSocket::poll_events() const noexcept {
-  return static_cast<short>(pending_.empty() ? POLLIN : POLLIN | POLLOUT);
+  const bool may_go_on = !refused_since_ns_ || refused_limit_ns_ != kNoLimit;
+  return static_cast<short>(pending_.empty() || !may_go_on ? POLLIN : POLLIN | POLLOUT);
 }
 
 // False when the kernel's buffer is full.
@@ -97,11 +97,11 @@ bool PacketSocket::write_one(std::span<const std::byte> part, int fd) {
     }
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
-      if (!refused_since_ns_) refused_since_ns_ = now_ns();
-      if (now_ns() - *refused_since_ns_ < kRefusedLimit) return false;
-    }
     const bool hung_up = errno == EPIPE || errno == ECONNRESET;
+    if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS || (refused_limit_ns_ == kNoLimit && !hung_up)) {
+      if (!refused_since_ns_) refused_since_ns_ = now_ns();
+      if (now_ns() - *refused_since_ns_ < refused_limit_ns_) return false;
+    }
     pending_.clear();
     send_failed_ = true;
     // After a hang-up reads may still find what the peer sent before, and then its end. With any other error the peer may

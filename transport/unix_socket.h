@@ -10,10 +10,12 @@
 // Messages larger than a kernel packet are cut and put together again here. A descriptor travels with the first part.
 // Names are only a meeting point: whoever connects is checked by peer_is_us() (same user) and by the job's token.
 // Thread-safety: one thread per PacketSocket. Failure: closed() after a hang-up, and after an error with which nothing can
-//   be sent any more; what the kernel refuses for want of memory is tried again for 10 s. Error(usage): too large.
+//   be sent any more; what the kernel refuses for want of memory is tried again, for 10 s or as limit_refusals() says.
+//   Error(usage): too large.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <span>
@@ -35,6 +37,7 @@ class PacketSocket {
  public:
   static constexpr size_t kMaxMessage = size_t{64} << 20;
   static constexpr size_t kMaxHello = 4096;
+  static constexpr Nanoseconds kNoLimit = INT64_MAX;
 
   PacketSocket() = default;
   explicit PacketSocket(UniqueFd fd);
@@ -44,10 +47,14 @@ class PacketSocket {
   void write_pending();          // call when poll() says POLLOUT
   // A peer that sends a longer one is hung up on: what strangers say is kept until it is whole, and they may be many.
   void limit_messages(size_t bytes) noexcept { most_bytes_ = bytes; }
+  // How long the kernel may refuse what is sent before this end hangs up. To the peer a hang-up is this process's death, so
+  // between ranks, which miss each other when they are silent, there is no limit: call write_pending() now and then, because
+  // poll_events() do not wait for the end of a refusal.
+  void limit_refusals(Nanoseconds limit_ns) noexcept { refused_limit_ns_ = limit_ns; }
   bool has_pending() const noexcept { return !pending_.empty(); }
   bool closed() const noexcept { return closed_; }
   int fd() const noexcept { return fd_.get(); }
-  short poll_events() const noexcept;  // POLLIN, and POLLOUT while something is pending
+  short poll_events() const noexcept;  // POLLIN, and POLLOUT while something is pending that the kernel may take
   // Blocks until a message, a hang-up (false) or the deadline (false); for simple clients.
   bool receive_until(Packet& packet, Nanoseconds timeout_ns);
   bool flush(Nanoseconds timeout_ns);  // false: the peer is gone or too slow
@@ -63,6 +70,7 @@ class PacketSocket {
   UniqueFd fd_;
   size_t part_bytes_ = 0;  // of a message in one packet at most
   size_t most_bytes_ = kMaxMessage;
+  Nanoseconds refused_limit_ns_ = 10 * kSecond;
   bool closed_ = true;
   bool send_failed_ = false;                     // the peer hung up; what it sent before may still be read
   std::optional<Nanoseconds> refused_since_ns_;  // the kernel has had no memory, or no room for descriptors

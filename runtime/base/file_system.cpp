@@ -186,7 +186,8 @@ class PosixFileSystem final : public FileSystem {
 
 }  // namespace
 
-// What bindings/python/penstock/_worker.py takes for it (MAY_PASS), but for what regular files cannot meet.
+// What bindings/python/penstock/_worker.py takes for it (MAY_PASS), but for what regular files cannot meet; compared by
+// tests/python/own_samples_errors_test.py.
 bool may_pass(int code) noexcept {
   switch (code) {
     case EIO:

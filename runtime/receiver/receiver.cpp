@@ -253,6 +253,8 @@ class Receiver::Impl final : private ReceiverMessenger {
                        heartbeats_.dead(m.loader);
                      } else if (m.dead) {
                        endpoint_->abandon(m.loader);
+                     } else {
+                       endpoint_->give_up(m.loader);
                      }
                      if (coordinator_ && end_.leaving()) end_.peer_lost(m.loader);  // its report is not waited for
                      if (coordinator_ && !m.left) loader_gone();
@@ -285,6 +287,8 @@ class Receiver::Impl final : private ReceiverMessenger {
       endpoint_->abandon(m.peer);
       heartbeats_.dead(m.peer);
       if (!coordinator_ && m.peer != options_.coordinator) to_coordinator(RankDied{m.peer, m.reason});
+    } else {
+      endpoint_->give_up(m.peer);
     }
     end_.peer_lost(m.peer);
     exports_.loader_lost(m.peer);

@@ -1,7 +1,8 @@
-// What abandon_test.py starts as six ranks: what MPI's endpoint does about a peer that sends nonsense (rank 2), about one
-// that announces a chunk for which there is no memory (rank 3), about one that MPI fails for when it is asked who failed
-// (rank 4), about one whose chunk MPI does not receive (rank 5), and about one that stops while a send to it and a chunk of it are under way (rank 1); and where MPI fails and
-// it is nobody's failure. Rank 0 prints what it saw, a line each.
+// What abandon_test.py starts as six ranks: what MPI's endpoint does about a peer that sends nonsense, and then a chunk
+// (rank 2), about one that announces a chunk for which there is no memory (rank 3), about one that MPI fails for when it is
+// asked who failed (rank 4), about one whose chunk MPI does not receive (rank 5), and about one that stops while a send to it
+// and a chunk of it are under way, is given up, goes on, stops again and is abandoned (rank 1); and where MPI fails and it is
+// nobody's failure. Rank 0 prints what it saw, a line each.
 //
 // Four functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
 // size into it, or stops the process between a chunk's envelope and its payload. MPI_Improbe fails once where it is told
@@ -11,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -38,13 +40,15 @@ std::atomic<int> sends = 0;  // since there is trouble
 
 constexpr uint64_t kHugeChunkBytes = uint64_t{3} << 30;  // less than a message may announce
 
-// An envelope that begins with another size, and its checksum.
+constexpr size_t kSizes = 8 + 8;  // that an envelope begins with, before their checksum
+
+// An envelope that begins with another size, and the checksum that belongs to it.
 const void* announce(uint64_t size, const void* envelope, int count) {
   static std::vector<char> changed;
   changed.assign(static_cast<const char*>(envelope), static_cast<const char*>(envelope) + count);
   std::memcpy(changed.data(), &size, sizeof size);
-  const uint32_t crc = penstock::crc32c(changed.data(), sizeof size);
-  std::memcpy(changed.data() + sizeof size, &crc, sizeof crc);
+  const uint32_t crc = penstock::crc32c(changed.data(), kSizes);
+  std::memcpy(changed.data() + kSizes, &crc, sizeof crc);
   return changed.data();
 }
 
@@ -56,7 +60,7 @@ extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* byte
     const int number = sends++;
     if (trouble == Trouble::short_envelope && number == 0) count = 5;
     if (trouble == Trouble::huge_chunk && number == 0) bytes = announce(kHugeChunkBytes, bytes, count);
-    if (trouble == Trouble::stop_before_payload && number == 1) {
+    if (trouble == Trouble::stop_before_payload && number % 2 == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the envelope is on its way
       std::raise(SIGSTOP);
     }
@@ -94,20 +98,21 @@ using namespace penstock;
 
 constexpr size_t kChunkBytes = size_t{8} << 20;  // more than any MPI sends without being asked
 
-int chunks_seen = 0;
+bool next(Endpoint& end, Incoming& incoming) {
+  const MonotonicClock clock;
+  for (const Nanoseconds deadline = clock.now() + 20 * kSecond; clock.now() < deadline;) {
+    if (end.poll(incoming)) return true;
+    std::vector<pollfd> fds;
+    end.collect_fds(fds);
+    ::poll(fds.data(), fds.size(), 10);
+  }
+  return false;
+}
 
 template <class T>
-bool wait_for(Endpoint& end, T& wanted, Nanoseconds timeout = 20 * kSecond) {
-  const MonotonicClock clock;
-  for (const Nanoseconds deadline = clock.now() + timeout; clock.now() < deadline;) {
-    Incoming incoming;
-    const bool any = end.poll(incoming);
-    chunks_seen += any && std::holds_alternative<ChunkArrived>(incoming) ? 1 : 0;
-    if (!any) {
-      std::vector<pollfd> fds;
-      end.collect_fds(fds);
-      ::poll(fds.data(), fds.size(), 10);
-    } else if (auto* found = std::get_if<T>(&incoming)) {
+bool wait_for(Endpoint& end, T& wanted) {
+  for (Incoming incoming; next(end, incoming);) {
+    if (auto* found = std::get_if<T>(&incoming)) {
       wanted = std::move(*found);
       return true;
     }
@@ -143,41 +148,72 @@ void limit_memory() {
   ::setrlimit(RLIMIT_AS, &limit);
 }
 
-void tell_lost(Endpoint& end, int times) {
-  for (int i = 0; i < times; ++i) {
-    PeerLost lost;
-    std::printf("lost %s\n", wait_for(end, lost) ? (std::to_string(lost.peer) + ": " + lost.reason).c_str() : "nobody");
+// Waits for so many losses, damages and chunks, and prints them.
+void show(Endpoint& end, int times) {
+  Incoming incoming;
+  while (times > 0 && next(end, incoming)) {
+    if (const auto* lost = std::get_if<PeerLost>(&incoming)) {
+      std::printf("lost %d: %s\n", lost->peer, lost->reason.c_str());
+    } else if (const auto* damaged = std::get_if<PeerDamaged>(&incoming)) {
+      std::printf("damaged %d: %s\n", damaged->peer, damaged->reason.c_str());
+    } else if (const auto* chunk = std::get_if<ChunkArrived>(&incoming)) {
+      const std::byte first = chunk->payload.front();
+      const bool same =
+          std::all_of(chunk->payload.begin(), chunk->payload.end(), [&](std::byte b) { return b == first; });
+      std::printf("chunk of %d: %s %d\n", chunk->peer, same ? "all" : "not all", static_cast<int>(first));
+      end.release(chunk->peer, chunk->token);
+    } else {
+      continue;
+    }
+    --times;
   }
+  if (times > 0) std::printf("nothing more\n");
+}
+
+// With a chunk of it half arrived, and a send to it.
+void wait_until_stopped(Endpoint& end, int pid) {
+  for (int i = 0; i < 2000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::printf("rank 1 %s\n", is_stopped(pid) ? "is stopped" : "goes on");
+  end.send(1, Message(kChunkBytes, std::byte{2}));
+  std::printf("flushed %d\n", end.flush(kSecond) ? 1 : 0);
 }
 
 void watch(Endpoint& end, const std::vector<std::string>& pids) {
-  tell_lost(end, 3);
+  show(end, 4);
   failing_looks = 1;
-  tell_lost(end, 1);
+  show(end, 1);
   end.send(1, Message(1, std::byte{1}));
   MessageArrived answer;
   std::printf("rank 1 %s\n", wait_for(end, answer) && answer.peer == 1 ? "answers" : "is not heard");
   const int stopping = std::stoi(pids[1]);
-  for (int i = 0; i < 2000 && !is_stopped(stopping); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  std::printf("rank 1 %s\n", is_stopped(stopping) ? "is stopped" : "goes on");
-  end.send(1, Message(kChunkBytes, std::byte{2}));
-  std::printf("flushed %d\n", end.flush(kSecond) ? 1 : 0);
+  wait_until_stopped(end, stopping);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
+  end.give_up(1);
+  std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
+  std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
+  ::kill(stopping, SIGCONT);
+  show(end, 1);
+  wait_until_stopped(end, stopping);
   end.abandon(1);
   std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
   failing_looks = 1;
-  tell_lost(end, 5);
-  std::printf("chunks %d\n", chunks_seen);
+  show(end, 5);
   std::fflush(stdout);
   for (const int rank : {1, 2, 3, kFailsWhenAsked, kNotReceived})
     ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
 }
 
-void send_chunk_with(Trouble what, Endpoint& end, const Arena& arena) {
+// As many as have a chunk buffer, the next one when the one before has left: full of 1s, full of 2s.
+void send_chunks_with(Trouble what, Endpoint& end, const Arena& arena, uint32_t chunks) {
   end.register_arena(arena);
   trouble = what;
-  end.send_chunk(0, Message(16, std::byte{3}), {1, 0}, kChunkBytes);
+  for (uint32_t i = 0; i < chunks; ++i) {
+    std::memset(arena.chunk_buffer(i), static_cast<int>(i) + 1, kChunkBytes);
+    end.send_chunk(0, Message(16, std::byte{3}), {1, i}, kChunkBytes);
+    ChunkBufferReturned back;
+    if (what == Trouble::stop_before_payload) (void)wait_for(end, back);
+  }
   for (;;) ::pause();
 }
 
@@ -192,18 +228,19 @@ int main() {
     Arena arena;
     arena.id = 1;
     arena.chunk_buffer_bytes = kChunkBytes;
-    arena.memory = SharedMemory::create("penstock-abandon-probe", kChunkBytes);
+    arena.memory = SharedMemory::create("penstock-abandon-probe", 2 * kChunkBytes);
     const int rank = session->world().rank;
-    if (rank == 2) send_chunk_with(Trouble::short_envelope, *end, arena);
+    if (rank == 2) send_chunks_with(Trouble::short_envelope, *end, arena, 2);
     // A sanitizer ends a process that gets no memory.
-    if (rank == 3) send_chunk_with(kSanitizedFactor == 1 ? Trouble::huge_chunk : Trouble::short_envelope, *end, arena);
-    if (rank == kNotReceived) send_chunk_with(Trouble::none, *end, arena);
+    if (rank == 3)
+      send_chunks_with(kSanitizedFactor == 1 ? Trouble::huge_chunk : Trouble::short_envelope, *end, arena, 1);
+    if (rank == kNotReceived) send_chunks_with(Trouble::none, *end, arena, 1);
     if (rank == 1) {
       MessageArrived message;
       if (!wait_for(*end, message)) return 1;
       end->send(0, Message(1, std::byte{1}));
       if (!end->flush(30 * kSecond)) return 1;
-      send_chunk_with(Trouble::stop_before_payload, *end, arena);
+      send_chunks_with(Trouble::stop_before_payload, *end, arena, 2);
     }
     while (rank == kFailsWhenAsked) ::pause();
     watch(*end, pids);

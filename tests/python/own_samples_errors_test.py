@@ -1,7 +1,9 @@
 """What the program gets where its own code cannot make a sample, or makes one that is not like the others."""
 
+import errno
 import os
 import pickle
+import re
 import sys
 import time
 import warnings
@@ -10,6 +12,7 @@ import torch
 from torch.utils.data import default_collate
 
 import penstock
+from penstock import _worker
 from jobs import FULL, run_tests
 from own_data import Broken, Slow, one_process_that_imports, same
 from photos import JOB, raises
@@ -271,6 +274,15 @@ def test_no_class_is_imported_for_an_error():
                   "antigravity:Error", "builtins:ValueError.real", "builtins:", ""):
         assert classes(names)[0] is penstock.DatasetError, names
     assert "antigravity" not in sys.modules
+
+
+def test_the_same_errors_may_pass_in_python_and_in_cpp():
+    """_worker.py runs without the compiled module, so there are two lists; regular files cannot meet the rest of Python's."""
+    with open(os.path.join(os.environ["PENSTOCK_SOURCE"], "runtime", "base", "file_system.cpp")) as file:
+        body = file.read().partition("bool may_pass(int code) noexcept {")[2].partition("default:")[0]
+    in_cpp = {getattr(errno, name) for name in re.findall(r"case (E\w+):", body)}
+    assert len(in_cpp) > 10 and _worker.MAY_PASS - in_cpp == {errno.EINTR, errno.ECOMM, errno.ESHUTDOWN, errno.EPIPE}, in_cpp
+    assert in_cpp <= _worker.MAY_PASS, in_cpp - _worker.MAY_PASS
 
 
 def test_what_may_pass_is_tried_again():

@@ -674,6 +674,16 @@ TEST_CASE("nonsense from a client is answered, and harms nobody") {
   (void)client.expect<ClientStatsJson>();
 }
 
+TEST_CASE("a loader whose chunk cannot be read is given up, is told so, and joins again") {
+  World world;
+  world.wire().deliver(PeerDamaged{kLoader, "rank 1 sent a chunk's envelope that is too short"});
+  CHECK(world.wire().expect<GivenUp>(kLoader).incarnation == 1);
+  CHECK(FakeWire::wait_until([&] { return world.wire().given_up(kLoader); }));
+  world.send(LoaderHello{32, 32, 1, 1});
+  Client client = world.client();
+  world.open(client, split_json("train"));  // the loader is asked to open it
+}
+
 TEST_CASE("another trainer's rank that falls silent ends the job by name, and everybody hears why") {
   auto wire = std::make_shared<FakeWire>();
   ReceiverOptions options;

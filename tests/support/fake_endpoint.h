@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -60,6 +61,10 @@ class FakeWire {
     const auto it = released_.find(token);
     return it == released_.end() ? 0 : it->second;
   }
+  bool given_up(PeerId peer) const {
+    const std::lock_guard lock(mutex_);
+    return given_up_.count(peer) != 0;
+  }
   static bool wait_until(const std::function<bool()>& done,
                          std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -76,6 +81,7 @@ class FakeWire {
   std::deque<Incoming> incoming_;
   std::deque<std::pair<PeerId, ControlMessage>> sent_;
   std::map<uint64_t, int> released_;
+  std::set<PeerId> given_up_;
   Wakeup wakeup_;
 };
 
@@ -94,6 +100,10 @@ class FakeEndpoint final : public Endpoint {
   void release(PeerId, uint64_t token) override {
     const std::lock_guard lock(wire_->mutex_);
     ++wire_->released_[token];
+  }
+  void give_up(PeerId peer) override {
+    const std::lock_guard lock(wire_->mutex_);
+    wire_->given_up_.insert(peer);
   }
   bool peers_map_arenas() const noexcept override { return false; }
   void register_arena(const Arena&) override {}

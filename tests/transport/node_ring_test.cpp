@@ -12,6 +12,7 @@
 #include <set>
 
 #include "runtime/base/wire.h"
+#include "transport/mesh.h"
 
 namespace penstock {
 namespace {
@@ -187,6 +188,47 @@ TEST_CASE("while a rank's predecessor lives, who claims to be it or one before i
   CHECK(node.see(2) == Seen{{0, {1}}, {2, {1}}});
   node.kill(0);
   CHECK(node.see(3) == Seen{{2, {0}}, {3, {0, 1}}});  // the gap before 2 had closed; 3 had not heard of 1
+}
+
+// A transport that always has another message of rank 1, and does not see deaths.
+class Flood final : public Endpoint {
+ public:
+  Capabilities capabilities(PeerId) const override { return {"flood"}; }
+  void send(PeerId, Message) override {}
+  void send_chunk(PeerId, Message, ChunkBufferRef, size_t) override {}
+  void release(PeerId, uint64_t) override {}
+  bool peers_map_arenas() const noexcept override { return false; }
+  void register_arena(const Arena&) override {}
+  void forget_arena(uint32_t) override {}
+  bool poll(Incoming& incoming) override {
+    incoming = MessageArrived{1, {}};
+    return true;
+  }
+  void collect_fds(std::vector<pollfd>&) const override {}
+  bool flush(Nanoseconds) override { return true; }
+};
+
+TEST_CASE("a death is seen while messages flood in") {
+  const std::string job = "flood" + std::to_string(::getpid());
+  const auto ring = std::make_shared<NodeRing>(job, "secret", 0, std::vector<PeerId>{0, 1});
+  NodeRing other(job, "secret", 1, {0, 1});
+  ring->connect();
+  other.connect();
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(ring->next_dead().has_value());
+    CHECK_FALSE(other.next_dead().has_value());
+  }
+  Mesh mesh;
+  mesh.add(std::make_unique<Flood>(), {1});
+  mesh.watch_node(ring);
+  other.hang_up();
+  Incoming incoming;
+  int messages = 0;
+  while (messages < 100 && mesh.poll(incoming) && std::holds_alternative<MessageArrived>(incoming)) ++messages;
+  const auto* const lost = std::get_if<PeerLost>(&incoming);
+  REQUIRE(lost != nullptr);
+  CHECK(lost->peer == 1);
+  CHECK(messages > 0);  // the ring is not asked before each
 }
 
 }  // namespace

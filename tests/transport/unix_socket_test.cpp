@@ -202,20 +202,30 @@ TEST_CASE("a small send buffer takes smaller packets") {
 }
 
 // In a process of its own: what root may do is not limited.
-TEST_CASE("more descriptors under way than the kernel allows arrive later, and none is lost") {
+TEST_CASE("descriptors that the kernel refuses arrive later, and none is lost; behind a limit this end hangs up") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     const rlimit few{24, 24};
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0))
       ::_exit(1);
-    Pair pair;
     const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     constexpr int messages = 30;
-    for (unsigned i = 0; i < messages; ++i) pair.a.send(bytes_of(10, i), file.get());
-    if (!pair.a.has_pending()) ::_exit(2);  // the kernel refused none
-    int arrived = 0;
     Packet packet;
+    {
+      Pair limited;
+      limited.a.limit_refusals(0);
+      for (unsigned i = 0; i < messages; ++i) limited.a.send(bytes_of(10, i), file.get());
+      while (limited.b.receive(packet)) {
+      }
+      if (!limited.b.closed()) ::_exit(4);
+    }
+    Pair pair;
+    pair.a.limit_refusals(PacketSocket::kNoLimit);
+    for (unsigned i = 0; i < messages; ++i) pair.a.send(bytes_of(10, i), file.get());
+    if (!pair.a.has_pending()) ::_exit(2);           // the kernel refused none
+    if (pair.a.poll_events() != POLLIN) ::_exit(5);  // else poll() would return at once, again and again
+    int arrived = 0;
     for (int i = 0; i < 1000 && arrived < messages; ++i) {
       pair.a.write_pending();
       while (pair.b.receive(packet)) arrived += packet.fd ? 1 : 0;

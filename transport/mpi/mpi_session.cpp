@@ -39,6 +39,7 @@ class MpiEndpoint final : public Endpoint {
   void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
   void forget_arena(uint32_t id) override { arenas_.erase(id); }
   void abandon(PeerId peer) override { progress_->abandon(peer); }
+  void give_up(PeerId peer) override { progress_->give_up(peer); }
   bool poll(Incoming& incoming) override { return progress_->poll(incoming); }
   void collect_fds(std::vector<pollfd>& fds) const override { fds.push_back({progress_->wakeup_fd(), POLLIN, 0}); }
   bool flush(Nanoseconds timeout_ns) override { return progress_->flush(timeout_ns); }
@@ -66,7 +67,7 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace penstock::mpi
 
-extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_6(
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_7(
     const penstock::MpiOptions* options, std::optional<penstock::Error>* error) {
   try {
     return new penstock::mpi::Session(*options);

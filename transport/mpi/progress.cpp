@@ -19,6 +19,9 @@ constexpr int kControlTag = 1;
 constexpr int kEnvelopeTag = 2;
 constexpr int kPayloadTag = 3;
 constexpr size_t kSpareStagingBuffers = 32;
+// An envelope begins with these, and their CRC: bytes of the chunk's payload, pieces that were sent before it.
+constexpr size_t kSizes = 8 + 8;
+constexpr uint64_t kMostChunkBytes = uint64_t{4} << 30;
 constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than sleeps while there is traffic
 
 }  // namespace
@@ -37,12 +40,12 @@ void Progress::loop() {
     std::packaged_task<void()> work;
     {
       MutexLock lock(mutex_);
-      busy_ = !sending_.empty();
+      busy_ = any_send_to_wait_for();
       if (!busy_ && orders_.empty()) changed_.notify_all();
       if (!work_.empty()) {
         work = std::move(work_.front());
         work_.pop_front();
-      } else if (ends_now_ || (stopping_ && orders_.empty() && sending_.empty())) {
+      } else if (ends_now_ || (stopping_ && orders_.empty() && !busy_)) {
         return;
       } else if (!moved && orders_.empty()) {
         const Nanoseconds now = clock.now();
@@ -61,17 +64,26 @@ void Progress::loop() {
 // side copies all of it at once; one that is not over when that side has surely looked is being sent in pieces, as in
 // containers whose processes may not read each other's memory.
 bool Progress::must_drive(Nanoseconds now) const {
-  if (!arriving_.empty()) return true;
+  const auto arrives = [this](const Arriving& chunk) { return silent_.count(chunk.peer) == 0; };
+  if (std::any_of(arriving_.begin(), arriving_.end(), arrives)) return true;
   const int here = world_.ranks[static_cast<size_t>(world_.rank)].node;
   return std::any_of(sending_.begin(), sending_.end(), [&](const Outgoing& out) {
+    if (silent_.count(out.peer) != 0) return false;
     return world_.ranks[static_cast<size_t>(out.peer)].node != here || now - out.begun > kSurelySeen;
   });
+}
+
+bool Progress::any_send_to_wait_for() const {
+  return std::any_of(sending_.begin(), sending_.end(),
+                     [this](const Outgoing& out) { return silent_.count(out.peer) == 0; });
 }
 
 void Progress::set_aside() {
   {
     MutexLock lock(mutex_);
     dead_.insert(abandoned_.begin(), abandoned_.end());
+    silent_.merge(given_up_);
+    given_up_.clear();
   }
   if (set_aside_ == dead_.size()) return;
   set_aside_ = dead_.size();
@@ -132,6 +144,7 @@ void Progress::begin_send(const Order& order, Outgoing& out) {
   WireWriter head;
   if (order.chunk) {
     head.u64(order.bytes);
+    head.u64(pieces_sent_[order.peer]);
     head.u32(crc32c(head.bytes().data(), head.bytes().size()));
   }
   out.message.reserve(head.bytes().size() + order.message.size());
@@ -146,6 +159,7 @@ void Progress::begin_send(const Order& order, Outgoing& out) {
   for (size_t offset = 0; order.chunk && offset < order.bytes;) {
     const size_t count = std::min(order.bytes - offset, static_cast<size_t>(max_message_bytes_));
     if (!send(order.payload + offset, count, kPayloadTag)) return;
+    ++pieces_sent_[order.peer];
     offset += count;
   }
 }
@@ -186,21 +200,50 @@ std::unique_ptr<std::vector<std::byte>> Progress::staging_buffer(size_t bytes) {
   return staging;
 }
 
-// A chunk is on its way from the peer, by its envelope. Of one whose size cannot be read nobody knows which pieces are
-// its own.
+// Begins to receive the pieces that the peer sent before an envelope, and that no receive was begun for. They are here,
+// because MPI matches what one rank sends in the order of sending. False: they are not, or the peer is lost.
+bool Progress::drop_pieces(PeerId peer, uint64_t before) {
+  uint64_t& taken = pieces_taken_[peer];
+  while (taken < before) {
+    int found = 0;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    const int code = MPI_Improbe(peer, kPayloadTag, comm_, &found, &handle, &status);
+    if (!succeeds(peer, code, "MPI_Improbe") || found == 0) return false;
+    ++taken;
+    int size = 0;
+    PENSTOCK_MPI_CALL(MPI_Get_count(&status, MPI_BYTE, &size));
+    Arriving piece;
+    piece.peer = peer;
+    piece.dropped = true;
+    piece.staging = staging_buffer(static_cast<size_t>(size));
+    piece.requests.emplace_back(MPI_REQUEST_NULL);
+    const int begun = MPI_Imrecv(piece.staging->data(), size, MPI_BYTE, &handle, piece.requests.data());
+    arriving_.push_back(std::move(piece));
+    if (!succeeds(peer, begun, "MPI_Imrecv")) return false;
+  }
+  return taken == before;
+}
+
+// A chunk is on its way from the peer, by its envelope. Of one that cannot be read nobody knows which pieces are its own:
+// they are left until the next envelope.
 void Progress::begin_receive(PeerId peer, const Message& message) {
-  constexpr size_t kHead = 8 + 4;
+  const auto damaged = [&](const std::string& what) {
+    if (dead_.count(peer) == 0) deliver(PeerDamaged{peer, "rank " + std::to_string(peer) + " " + what});
+  };
   WireReader in(message, "chunk envelope");
-  if (message.size() < kHead) return lose(peer, "it sent a chunk's envelope that is too short");
+  if (message.size() < kSizes + sizeof(uint32_t)) return damaged("sent a chunk's envelope that is too short");
   const uint64_t bytes = in.u64();
-  if (in.u32() != crc32c(message.data(), 8) || bytes > (uint64_t{4} << 30)) {
-    return lose(peer, "it announced a chunk of impossible size; all ranks must run the same version of penstock");
+  const uint64_t before = in.u64();
+  if (in.u32() != crc32c(message.data(), kSizes) || bytes > kMostChunkBytes) {
+    return damaged("announced a chunk of impossible size; all ranks must run the same version of penstock");
   }
   std::unique_ptr<std::vector<std::byte>> staging;
   try {
+    if (!drop_pieces(peer, before)) return damaged("sent pieces of other chunks than it announced");
     staging = staging_buffer(bytes);
   } catch (const std::bad_alloc&) {  // one peer's word must not cost all others
-    return lose(peer, "it announced a chunk of " + std::to_string(bytes) + " bytes, for which there is no memory here");
+    return damaged("announced a chunk of " + std::to_string(bytes) + " bytes, for which there is no memory here");
   }
   Arriving& chunk = arriving_.emplace_back();
   chunk.peer = peer;
@@ -214,6 +257,7 @@ void Progress::begin_receive(PeerId peer, const Message& message) {
     const int code = MPI_Irecv(chunk.staging->data() + offset, static_cast<int>(count), MPI_BYTE, peer, kPayloadTag,
                                comm_, &chunk.requests.back());
     if (!succeeds(peer, code, "MPI_Irecv")) return;
+    ++pieces_taken_[peer];
     offset += count;
   }
 }
@@ -241,6 +285,7 @@ bool Progress::receive_messages() {
     Message message(static_cast<size_t>(size));
     moved = true;
     if (!succeeds(peer, MPI_Mrecv(message.data(), size, MPI_BYTE, &handle, &status), "MPI_Mrecv")) continue;
+    silent_.erase(peer);
     if (dead_.count(peer) != 0) continue;
     if (tag == kControlTag) {
       deliver(MessageArrived{peer, std::move(message)});
@@ -271,6 +316,11 @@ bool Progress::complete_receives() {
       continue;
     }
     moved = true;
+    silent_.erase(it->peer);
+    if (it->dropped) {
+      it = arriving_.erase(it);
+      continue;
+    }
     ChunkArrived chunk{it->peer, std::move(it->envelope), {it->staging->data(), it->bytes}, 0};
     {
       MutexLock lock(mutex_);
@@ -311,6 +361,12 @@ void Progress::send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_bu
 void Progress::abandon(PeerId peer) {
   MutexLock lock(mutex_);
   abandoned_.insert(peer);
+  changed_.notify_all();
+}
+
+void Progress::give_up(PeerId peer) {
+  MutexLock lock(mutex_);
+  given_up_.insert(peer);
   changed_.notify_all();
 }
 

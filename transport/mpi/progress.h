@@ -1,8 +1,9 @@
 // The one thread that speaks MPI: takes orders from a queue, moves bytes, hands arrivals over.
 //
-// Messages are two-sided and non-blocking. Tags: 1 control; 2 a chunk's envelope, preceded by its payload size (u64) and
-// the CRC-32C of that (u32); 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages
-// of one tag between two ranks in order, so receives that are posted envelope by envelope match the right pieces.
+// Messages are two-sided and non-blocking. Tags: 1 control; 2 a chunk's envelope, preceded by its payload size (u64), the
+// number of pieces that were sent to this rank before it (u64) and the CRC-32C of both (u32); 3 its payload, cut into pieces
+// of at most max_message_bytes, in order. MPI keeps messages of one tag between two ranks in order, so receives that are
+// posted envelope by envelope match the right pieces.
 //
 // Receiving never touches a batch buffer: pieces land in a staging buffer that the thread owns until the event loop
 //   releases it.
@@ -12,7 +13,11 @@
 // When the peer dies in between, the receives may never complete and MPI may still write: the staging buffer is
 // quarantined (kept, never reused) until the process ends. Once it is abandoned, neither its requests nor its messages
 // are looked at again, so that they keep the thread neither polling nor from flushing; sends to it, which Open MPI 4 may
-// answer over TCP by ending this rank, are not begun.
+// answer over TCP by ending this rank, are not begun. What is under way with a peer that was given up as silent is looked
+// at as ever, because it may still complete, but keeps the thread neither polling nor from flushing until the peer is heard.
+//
+// An envelope that cannot be read is PeerDamaged, and its chunk is lost. The next envelope tells how many pieces belong to
+// what was lost: these are received first, and dropped.
 //
 // What MPI says of one peer costs that peer: a call that fails for it, or (Open MPI 5 with ULFM) its process, is a
 // PeerLost, and what is under way with it is set aside. An error that belongs to nobody loses everybody.
@@ -68,6 +73,7 @@ class Progress {
       PENSTOCK_EXCLUDES(mutex_);
   void release(uint64_t token) PENSTOCK_EXCLUDES(mutex_);
   void abandon(PeerId peer) PENSTOCK_EXCLUDES(mutex_);
+  void give_up(PeerId peer) PENSTOCK_EXCLUDES(mutex_);
   bool poll(Incoming& incoming) PENSTOCK_EXCLUDES(mutex_);
   int wakeup_fd() const noexcept { return wakeup_.fd(); }
   bool flush(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
@@ -95,6 +101,7 @@ class Progress {
     std::unique_ptr<std::vector<std::byte>> staging;
     size_t bytes = 0;
     std::vector<MPI_Request> requests;
+    bool dropped = false;  // a piece of a chunk whose envelope could not be read
   };
 
   explicit Progress(const MpiOptions& options);
@@ -115,10 +122,12 @@ class Progress {
   void begin_send(const Order& order, Outgoing& out);
   bool start_orders();
   void begin_receive(PeerId peer, const Message& message);
+  bool drop_pieces(PeerId peer, uint64_t before);
   bool receive_messages();
   void complete_sends();
   bool complete_receives();
   bool must_drive(Nanoseconds now) const;
+  bool any_send_to_wait_for() const;
   void call_in_thread(std::function<void()> work);
   void deliver(Incoming incoming);
   std::unique_ptr<std::vector<std::byte>> staging_buffer(size_t bytes);
@@ -139,9 +148,12 @@ class Progress {
   MPI_Request last_barrier_ = MPI_REQUEST_NULL;  // of who joined: never waited for
   std::list<Outgoing> sending_;
   std::list<Arriving> arriving_;
+  std::map<PeerId, uint64_t> pieces_sent_;
+  std::map<PeerId, uint64_t> pieces_taken_;  // that a receive was begun for
   FaultTolerance ulfm_;
   std::set<PeerId> dead_;    // as of the last look at abandoned_, and those that MPI has lost since
   size_t set_aside_ = 0;     // of those, so many have nothing under way any more
+  std::set<PeerId> silent_;  // given up, and not heard since
   size_t acknowledged_ = 0;  // to MPI
   std::vector<MPI_Status> statuses_;
   // What belongs to dead peers. Their requests may never complete, and MPI may use their memory as long as it lives:
@@ -154,6 +166,7 @@ class Progress {
   std::deque<Order> orders_ PENSTOCK_GUARDED_BY(mutex_);
   std::deque<Incoming> arrived_ PENSTOCK_GUARDED_BY(mutex_);
   std::set<PeerId> abandoned_ PENSTOCK_GUARDED_BY(mutex_);
+  std::set<PeerId> given_up_ PENSTOCK_GUARDED_BY(mutex_);                    // and not in silent_ yet
   std::deque<std::packaged_task<void()>> work_ PENSTOCK_GUARDED_BY(mutex_);  // collective calls, for the thread to make
   std::map<uint64_t, std::unique_ptr<std::vector<std::byte>>> staged_ PENSTOCK_GUARDED_BY(mutex_);  // by token
   std::vector<std::unique_ptr<std::vector<std::byte>>> spare_ PENSTOCK_GUARDED_BY(mutex_);

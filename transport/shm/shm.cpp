@@ -48,6 +48,7 @@ bool ShmEndpoint::try_to_call(PeerId id) {
   auto peer = std::make_unique<Peer>();
   peer->id = id;
   peer->socket = PacketSocket(std::move(fd));
+  peer->socket.limit_refusals(PacketSocket::kNoLimit);
   WireWriter hello;
   hello.u8(kHello);
   hello.i32(options_.self);
@@ -216,6 +217,7 @@ void ShmEndpoint::accept_waiting() {
     peer->id = id;
     peer->socket = std::move(socket);
     peer->socket.limit_messages(PacketSocket::kMaxMessage);
+    peer->socket.limit_refusals(PacketSocket::kNoLimit);
     peers_[id] = std::move(peer);
     if (const auto it = waiting_.find(id); it != waiting_.end()) {
       for (Waiting& item : it->second) {

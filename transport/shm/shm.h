@@ -7,7 +7,8 @@
 //
 // A loader's arena is a memfd handed over with SCM_RIGHTS before its first chunk; the receiver maps it read-only and
 // reads the chunk buffer in place, so a chunk costs one small packet each way and no copy of its payload.
-// Loss: a hang-up of the socket is the death of the peer (the kernel closes it whatever the cause), reported at once.
+// Loss: a hang-up of the socket is the death of the peer (the kernel closes it whatever the cause), reported at once. So this
+//   end never hangs up while it lives: a peer to which the kernel lets nothing through, for want of memory, is only silent.
 // Thread-safety: one thread. Ownership: of its sockets and of what it maps; registered arenas are the caller's, and must live
 //   until they are forgotten. Failure: a peer that sends nonsense is PeerDamaged; Error(usage) for a rank that is no peer.
 // Trust: the other end must be the same user and know the job's token; what it announces is checked against its arena.
