@@ -52,7 +52,7 @@ class EmbeddedWorld::Impl {
     loader.only_here = true;
     // torchrun's processes share a node: each begins with another GPU.
     loader.gpus.loader_number = program_place(current_environment()).local_rank.value_or(0);
-    loader_ = std::make_unique<Loader>(loader, inproc_.endpoint(1));
+    loader_ = make_loader(loader, inproc_.endpoint(1));
 
     loader_thread_ = std::thread([this] { guard("loader", [this] { loader_->run(); }); });
     receiver_thread_ = std::thread([this] {

@@ -419,7 +419,7 @@ class FaultWorld::Impl {
     };
     Rank rank;
     rank.id = id;
-    rank.loader = std::make_unique<Loader>(options, network_.endpoint(id));
+    rank.loader = make_loader(options, network_.endpoint(id));
     if (id == script_.ranks() - 1 && script_.loaders > 1) rank.begins_at = script_.spare_joins_at;
     ranks_.push_back(std::move(rank));
     network_.on_arrival(id, [this, at] { turn(ranks_[at]); });
