@@ -45,7 +45,7 @@ class EmbeddedWorld::Impl {
     receiver.coordination.loaders = {1};
     receiver.coordination.nodes = {0, 0};
     receiver.coordination.embedded = true;
-    receiver_ = std::make_unique<Receiver>(receiver, inproc_.endpoint(0));
+    receiver_ = make_receiver(receiver, inproc_.endpoint(0));
 
     LoaderOptions loader = loader_options(job);
     loader.cpus = options.cpus;

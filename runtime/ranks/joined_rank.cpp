@@ -213,7 +213,7 @@ class JoinedRank::Impl {
     ReceiverOptions options = receiver_options(job_);
     options.whole_job = true;
     place_receiver_in_world(job_, members_, self_, options);
-    receiver_ = std::make_unique<Receiver>(options, std::move(endpoint));
+    receiver_ = make_receiver(options, std::move(endpoint));
     receiver_->watch(end_.fd(), [this] {
       end_.clear();
       receiver_->finish_program(well_, well_ ? "" : name() + ": " + why_badly_, well_ ? 0 : 1);

@@ -352,7 +352,7 @@ class FaultWorld::Impl {
     coordination.balancer = balancer();
     Rank rank;
     rank.id = r;
-    rank.receiver = std::make_unique<Receiver>(options, network_.endpoint(r));
+    rank.receiver = make_receiver(options, network_.endpoint(r));
     auto [mine, theirs] = packet_socket_pair();
     rank.receiver->adopt(std::move(theirs));
     SimClient::Script script;
