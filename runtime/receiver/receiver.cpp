@@ -43,7 +43,7 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
         exports_(*this),
         iterations_(options_, clock_, splits_, exports_, statistics_, *this) {
     if (options_.self == options_.coordinator) {
-      coordinator_ = std::make_unique<Coordinator>(
+      coordinator_ = make_coordinator(
           options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); },
           [this](const std::string& text) { notice(text); }, [this] { wakeup_.set(); });
     }
