@@ -136,9 +136,6 @@ class LoaderImpl final : public Loader {
                                   {"waited_s", as_seconds(large.waited_ns)}};
     }
     if (options_.executor != ExecutorKind::cpu) report["gpus"] = gpu_report(f, elapsed);
-    if (auto replaced = splits_.replaced_workers(); !replaced.is_null()) {
-      report["python_workers_replaced"] = std::move(replaced);
-    }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
