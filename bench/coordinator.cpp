@@ -58,7 +58,8 @@ class Fleet {
 
   explicit Fleet(const Settings& settings)
       : settings_(settings),
-        coordinator_(options(), clock_, [this](PeerId peer, const ControlMessage& m) { told(peer, m); }) {}
+        coordinator_(
+            make_coordinator(options(), clock_, [this](PeerId peer, const ControlMessage& m) { told(peer, m); })) {}
 
   void run() {
     const std::string json = split_json();
@@ -140,7 +141,7 @@ class Fleet {
   void send(PeerId peer, const ControlMessage& message) {
     const Message sent = encode(message);
     const int64_t begun = cpu_ns();
-    coordinator_.handle(peer, decode(sent));
+    coordinator_->handle(peer, decode(sent));
     note(begun);
   }
   void note(int64_t begun) {
@@ -170,7 +171,7 @@ class Fleet {
 
   // What is made in another thread is waited for.
   void go_on() {
-    if (!coordinator_.resume()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!coordinator_->resume()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     answer();
   }
 
@@ -245,7 +246,7 @@ class Fleet {
   int64_t spent_ns_ = 0;
   int64_t messages_ = 0;
   int64_t longest_ns_ = 0;
-  Coordinator coordinator_;
+  std::unique_ptr<Coordinator> coordinator_;
 };
 
 int64_t number_after(int argc, char** argv, const char* option, int64_t otherwise) {

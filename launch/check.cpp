@@ -243,8 +243,8 @@ class JobCheck {
 
   void look_at_split(const std::string& name) {
     const SplitSpec& spec = job_.splits.at(name);
-    const auto context = SplitContext::open(with_sampler_file(resolve_split(job_, name)), posix_file_system(),
-                                            {job_.python}, loader_.sources);
+    const auto context = open(with_sampler_file(resolve_split(job_, name)));
+    if (!context) return;
     const Source& source = context->source();
     std::printf("split %s: %s\n", name.c_str(), without_controls(summary(source, spec.dataset.title())).c_str());
     if (!spec.dataset.is_python()) {  // labels come with the samples there
@@ -322,6 +322,21 @@ class JobCheck {
   }
 
  private:
+  // nullptr: it cannot be opened, which is said, so that the other splits are looked at, too.
+  std::shared_ptr<const SplitContext> open(const ResolvedSplit& split) {
+    try {
+      return SplitContext::open(split, posix_file_system(), {job_.python}, loader_.sources);
+    } catch (const Error& error) {
+      const DatasetSpec& dataset = split.split.dataset;
+      std::string key = "splits." + split.name + ".dataset";
+      for (const DatasetKind& kind : kDatasetKinds) {
+        if (!(dataset.*kind.value).empty() && !dataset.is_paired()) key += std::string(".") + kind.key;
+      }
+      found(error.kind(), key + ": " + without_controls(error.what()), "split " + split.name + " cannot be opened");
+      return nullptr;
+    }
+  }
+
   // Files that cannot be read at all say the most: nothing that the job file says would help. `wrong`: in a few words, for
   // the last line.
   void found(ErrorKind kind, const std::string& what, const std::string& wrong) {

@@ -138,7 +138,7 @@ class RankOfJob {
     options.cpus = cpus_;
     options.gpus.loader_number = me().local_number;
     options.silence_ns = coordinator_silence_ns(job_.balancer);
-    loader_ = std::make_unique<Loader>(options, std::move(endpoint));
+    loader_ = make_loader(options, std::move(endpoint));
     bool orphaned = false;
     if (parent_) {
       loader_->watch(parent_.get(), [&] {

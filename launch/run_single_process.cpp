@@ -88,12 +88,12 @@ int run_single_process(const RunRequest& request, const Job& job) {
   LoaderOptions loader_settings = loader_options(job);
   loader_settings.on_notice = print_notice;
   loader_settings.cpus = shares.back();
-  Loader loader(loader_settings, inproc.endpoint(trainers));
+  const std::unique_ptr<Loader> loader = make_loader(loader_settings, inproc.endpoint(trainers));
   // The first thing that went wrong in any of the threads ends them all, and is what the job says.
   Mutex mutex;
   std::optional<Error> problem;
   const auto stop_all = [&] {
-    loader.stop();
+    loader->stop();
     for (auto& trainer : list) trainer->receiver().stop();
   };
   const auto guarded = [&](const auto& work) {
@@ -113,7 +113,7 @@ int run_single_process(const RunRequest& request, const Job& job) {
     stop_all();
   };
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { guarded([&] { loader.run(); }); });
+  threads.emplace_back([&] { guarded([&] { loader->run(); }); });
   for (int i = 1; i < trainers; ++i) {
     threads.emplace_back([&, i] { guarded([&] { list[static_cast<size_t>(i)]->receiver().run(); }); });
   }

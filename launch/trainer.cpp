@@ -83,15 +83,15 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
                  std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
     : request_(request),
       job_(job),
-      receiver_(options, std::move(endpoint)),
+      receiver_(make_receiver(options, std::move(endpoint))),
       helper_(helper),
       where_(std::move(where)),
       most_unanswered_(static_cast<int>(std::max(silence_limit_ns(job) / kAskHelperEvery, kFewestUnanswered))) {
-  receiver_.watch(helper_.poll_fd(), [this] { read_helper(); });
-  receiver_.on_notice(
+  receiver_->watch(helper_.poll_fd(), [this] { read_helper(); });
+  receiver_->on_notice(
       [this](const std::string& text) { std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str()); });
   const bool speaks_for_the_job = options.self == options.coordinator;
-  receiver_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
+  receiver_->on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
     // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
     // this rank in between.
     // What the program was told it has said itself; the last line of `penstock launch --run` repeats it.
@@ -107,7 +107,7 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
 
 void Trainer::start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
                     bool keep_stdin, bool relay_output) {
-  receiver_.listen(socket_name, token);
+  receiver_->listen(socket_name, token);
   place.receiver = "@" + socket_name;
   place.token = token;
   place.job = request_.job_file;
@@ -121,13 +121,13 @@ void Trainer::start(const std::string& socket_name, const std::string& token, Tr
   program.grace_s = job_.trainer.grace_s;
   program.relay_output = relay_output;
   helper_.start(program);
-  receiver_.every(kAskHelperEvery, [this](const ReceiverFigures&) { ask_helper(); });
+  receiver_->every(kAskHelperEvery, [this](const ReceiverFigures&) { ask_helper(); });
 }
 
 void Trainer::serve(const std::string& name, int local_trainer) {
   const std::string socket = serving_socket(name, local_trainer);
   try {
-    receiver_.listen(socket, "");
+    receiver_->listen(socket, "");
   } catch (const Error& error) {
     if (!try_connect_abstract(socket)) throw;
     throw Error(ErrorKind::usage, "job '" + name + "' is being served on host " + host_name() + " already",
@@ -137,7 +137,7 @@ void Trainer::serve(const std::string& name, int local_trainer) {
 }
 
 void Trainer::watch_signals(SignalFd& signals) {
-  receiver_.watch(signals.fd(), [this, &signals] {
+  receiver_->watch(signals.fd(), [this, &signals] {
     while (const auto arrived = signals.next()) {
       pass_signal(*arrived);
     }
@@ -147,7 +147,7 @@ void Trainer::watch_signals(SignalFd& signals) {
 void Trainer::pass_signal(int number) {
   if (request_.serve) {
     if (number == kEndInOrder || number == kEndAtOnce) number = SIGTERM;
-    if (number == SIGTERM || number == SIGINT) receiver_.end_serving(signal_name(number));
+    if (number == SIGTERM || number == SIGINT) receiver_->end_serving(signal_name(number));
     return;
   }
   if (number == SIGUSR1 || number == SIGUSR2) {
@@ -163,7 +163,7 @@ void Trainer::pass_signal(int number) {
 
 void Trainer::watch_parent_fd(int fd) {
   parent_ = fd;
-  receiver_.watch(fd, [this] { end_without_parent(); });
+  receiver_->watch(fd, [this] { end_without_parent(); });
 }
 
 bool Trainer::end_without_parent() {
@@ -173,8 +173,8 @@ bool Trainer::end_without_parent() {
   end_program(job_.trainer.grace_s);
   // The others are told while this rank can: without its daemon Open MPI ends it within a second, and then they would
   // have to notice its silence.
-  receiver_.fail(orphaned_, static_cast<int>(ErrorKind::peer_lost));
-  receiver_.stop();
+  receiver_->fail(orphaned_, static_cast<int>(ErrorKind::peer_lost));
+  receiver_->stop();
   return true;
 }
 
@@ -220,8 +220,8 @@ void Trainer::ask_helper() {
   unanswered_ = 0;
   const std::string who = "the helper of its program (process " + std::to_string(helper_.pid()) + ")";
   if (helper_resumed_) {
-    receiver_.finish_program(false, where_ + ": " + who + " does not answer, and did not after SIGCONT either",
-                             static_cast<int>(ErrorKind::peer_lost));
+    receiver_->finish_program(false, where_ + ": " + who + " does not answer, and did not after SIGCONT either",
+                              static_cast<int>(ErrorKind::peer_lost));
     return;
   }
   std::fprintf(stderr, "penstock: %s: %s does not answer; in case that it is stopped, it is continued\n",
@@ -237,11 +237,11 @@ void Trainer::read_helper() {
       case HelperReport::Kind::here:
       case HelperReport::Kind::started: break;
       case HelperReport::Kind::start_failed:
-        receiver_.finish_program(false, where_ + ": " + report->text, static_cast<int>(ErrorKind::runtime));
+        receiver_->finish_program(false, where_ + ": " + report->text, static_cast<int>(ErrorKind::runtime));
         break;
       case HelperReport::Kind::exited: program_exited(report->status); break;
       case HelperReport::Kind::ended:
-        receiver_.finish_program(false, where_ + ": the helper process ended", static_cast<int>(ErrorKind::runtime));
+        receiver_->finish_program(false, where_ + ": the helper process ended", static_cast<int>(ErrorKind::runtime));
         break;
     }
   }
@@ -249,18 +249,18 @@ void Trainer::read_helper() {
 
 void Trainer::program_exited(int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-    receiver_.finish_program(true, "", 0);
+    receiver_->finish_program(true, "", 0);
     return;
   }
   std::string how = describe_status(status);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) how += " (a shell's for: a command was not found)";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 126) how += " (a shell's for: a command cannot be executed)";
-  if (const std::string& problem = receiver_.reported_problem(); !problem.empty()) how += kHavingBeenTold + problem;
+  if (const std::string& problem = receiver_->reported_problem(); !problem.empty()) how += kHavingBeenTold + problem;
   // Our own drain speaks our exit codes, and has said what was wrong; for a user's program there is one: it failed.
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;
   const std::string who = request_.program.empty() ? ": reading the batches (no program was named) " : ": the program ";
-  receiver_.finish_program(false, where_ + who + how, code);
+  receiver_->finish_program(false, where_ + who + how, code);
 }
 
 std::string receiver_socket_name(const std::string& job_id, int trainer) {

@@ -47,7 +47,7 @@ class Trainer {
   Trainer(const RunRequest& request, const Job& job, const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint,
           Helper& helper, std::string where);
 
-  Receiver& receiver() { return receiver_; }
+  Receiver& receiver() { return *receiver_; }
 
   // Opens the receiver and has the helper start the request's program.
   void start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
@@ -83,7 +83,7 @@ class Trainer {
 
   const RunRequest& request_;
   const Job& job_;
-  Receiver receiver_;
+  std::unique_ptr<Receiver> receiver_;
   Helper& helper_;
   std::string where_;
   EndRequest end_request_;

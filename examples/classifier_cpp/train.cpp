@@ -197,12 +197,9 @@ ResNet build_network(const Settings& settings, int64_t classes, Place& place) {
   return model;
 }
 
-// By the first, whose buffers are everybody's. The file of before or the new one, never half of it.
+// By the first, whose buffers are everybody's.
 void save(ResNet& model, const Settings& settings, const Place& place) {
-  if (!place.first()) return;
-  const std::string path = settings.output + "/weights.pt";
-  save_all(*model, path + ".part");
-  std::filesystem::rename(path + ".part", path);
+  if (place.first()) save_all(*model, settings.output + "/weights.pt");
 }
 
 void train(const Settings& settings, const Arguments& arguments) {

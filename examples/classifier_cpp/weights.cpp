@@ -1,6 +1,7 @@
 #include "weights.h"
 
 #include <torch/serialize.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -97,10 +98,11 @@ void save_all(const torch::nn::Module& model, const std::string& path) {
   c10::Dict<std::string, torch::Tensor> all;
   for (const auto& [name, tensor] : tensors_of(model)) all.insert(name, tensor.detach().cpu());
   const std::vector<char> bytes = torch::pickle_save(all);
-  // The old file or the new one, never half of it.
-  std::ofstream file(path + ".part", std::ios::binary);
+  // The old file or the new one, never half of it, also where another run writes to this path.
+  const std::string part = path + "." + std::to_string(::getpid()) + ".part";
+  std::ofstream file(part, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   if (!file) throw penstock::Error(penstock::ErrorKind::runtime, "cannot write '" + path + "'", "is the disk full?");
-  std::filesystem::rename(path + ".part", path);
+  std::filesystem::rename(part, path);
 }

@@ -47,11 +47,12 @@ def save(folder, epoch, place, program, *, model, optimizer, data, more=None, **
         state["cuda_rng"] = torch.cuda.get_rng_state(place.device)
     state.update({name: one.state_dict() for name, one in others.items()})
     os.makedirs(folder, exist_ok=True)
-    with open(path + ".part", "wb") as file:
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(path + ".part", path)  # the old one or the new one, never half of it
+    os.replace(part, path)  # the old one or the new one, never half of it, also where another run writes to this folder
     return path
 
 

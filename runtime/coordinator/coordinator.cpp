@@ -35,11 +35,10 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
 
 constexpr Nanoseconds kLongPause = kSecond;  // between two ticks, of which there are several a second
 
-}  // namespace
-
-class Coordinator::Impl {
+class CoordinatorImpl final : public Coordinator {
  public:
-  Impl(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice, std::function<void()> wake)
+  CoordinatorImpl(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice,
+                  std::function<void()> wake)
       : options_(options),
         clock_(clock),
         send_(std::move(send)),
@@ -70,20 +69,11 @@ class Coordinator::Impl {
     }
   }
 
-  // From outside: `work` counts as coordinating.
-  template <class Work>
-  auto timed(const Work& work) {
-    struct Stopwatch {
-      const Clock& clock;
-      Nanoseconds& sum;
-      const Nanoseconds begun = clock.now();
-      ~Stopwatch() { sum += clock.now() - begun; }
-    };
+  void handle(PeerId peer, const ControlMessage& message) override {
     const Stopwatch stopwatch{clock_, figures_.busy_ns};
-    return work();
+    handle_message(peer, message);
   }
-
-  void handle(PeerId peer, const ControlMessage& message) {
+  void handle_message(PeerId peer, const ControlMessage& message) {
     if (fenced(peer, message)) return;
     heard_ns_[peer] = clock_.now();
     std::visit(overloaded{
@@ -158,7 +148,7 @@ class Coordinator::Impl {
     splits_.forget_closed();
   }
 
-  void peer_lost(PeerId peer, const std::string& reason, bool dead) {
+  void peer_lost(PeerId peer, const std::string& reason, bool dead) override {
     if (dead_.count(peer) != 0 || (!dead && given_up_.count(peer) != 0)) return;
     const bool news = given_up_.erase(peer) == 0;
     if (dead) {
@@ -171,7 +161,7 @@ class Coordinator::Impl {
     for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, dead});
   }
 
-  void reported(PeerId peer) {
+  void reported(PeerId peer) override {
     if (drained_.erase(peer) == 0) return;
     ++leave_count_;
     if (left_.size() == kMostListed) left_.pop_front();
@@ -185,7 +175,8 @@ class Coordinator::Impl {
 
   // Where this process stood still itself, what others said meanwhile is read first: nobody is silent for that. One Tick
   // is left out for it and never two in a row, or an event loop whose turns all take that long would never miss anybody.
-  void tick() {
+  void tick() override {
+    const Stopwatch stopwatch{clock_, figures_.busy_ns};
     const Nanoseconds now = clock_.now();
     const bool stood_still = now - std::exchange(last_tick_ns_, now) > kLongPause;
     left_out_ = stood_still && !left_out_;
@@ -202,7 +193,8 @@ class Coordinator::Impl {
     all_lost_ = "no loader is left, and none joined within " + seconds_text(since) + last_loss_text();
   }
 
-  bool resume() {
+  bool resume() override {
+    const Stopwatch stopwatch{clock_, figures_.busy_ns};
     splits_.resume();
     let_some_leave();
     const size_t before = reading_.size() + planning_.size();
@@ -223,12 +215,12 @@ class Coordinator::Impl {
     return reading_.size() + planning_.size() < before;
   }
 
-  std::optional<Nanoseconds> idle_since() const { return idle_since_; }
-  std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
-  bool any_away() const { return !given_up_.empty() || !dead_.empty() || balancer_.any_apart(); }
-  std::string all_lost() const { return all_lost_; }
-  nlohmann::json balance() const { return balance_report(balancer_, options_.nodes); }
-  Figures figures() const {
+  std::optional<Nanoseconds> idle_since() const override { return idle_since_; }
+  std::vector<PeerId> living_loaders() const override { return {joined_.begin(), joined_.end()}; }
+  bool any_away() const override { return !given_up_.empty() || !dead_.empty() || balancer_.any_apart(); }
+  std::string all_lost() const override { return all_lost_; }
+  nlohmann::json balance() const override { return balance_report(balancer_, options_.nodes); }
+  Figures figures() const override {
     Figures figures = figures_;
     for (const auto& [loader, f] : balancer_.figures()) {
       figures.regranted += f.regranted;
@@ -242,6 +234,14 @@ class Coordinator::Impl {
   }
 
  private:
+  // What a call from outside takes counts as coordinating.
+  struct Stopwatch {
+    const Clock& clock;
+    Nanoseconds& sum;
+    const Nanoseconds begun = clock.now();
+    ~Stopwatch() { sum += clock.now() - begun; }
+  };
+
   struct Loss {
     PeerId loader = 0;
     std::string reason;
@@ -488,7 +488,7 @@ class Coordinator::Impl {
     const Planning planned = std::move(asked);
     planning_.erase(id);
     begin_lease_stream(planned.receiver, planned.m, *split, std::move(plan));
-    for (const ControlMessage& message : planned.later) handle(planned.receiver, message);
+    for (const ControlMessage& message : planned.later) handle_message(planned.receiver, message);
   }
 
   void begin_lease_stream(PeerId receiver, const OpenLeaseStream& m, OpenedSplit& split,
@@ -726,42 +726,12 @@ class Coordinator::Impl {
   Figures figures_;
 };
 
-Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice,
-                         std::function<void()> wake)
-    : impl_(std::make_unique<Impl>(options, clock, std::move(send), std::move(notice), std::move(wake))) {}
-Coordinator::~Coordinator() = default;
-void Coordinator::handle(PeerId peer, const ControlMessage& message) {
-  impl_->timed([&] { impl_->handle(peer, message); });
-}
-void Coordinator::peer_lost(PeerId peer, const std::string& reason, bool dead) {
-  impl_->peer_lost(peer, reason, dead);
-}
-void Coordinator::reported(PeerId loader) {
-  impl_->reported(loader);
-}
-void Coordinator::tick() {
-  impl_->timed([&] { impl_->tick(); });
-}
-bool Coordinator::resume() {
-  return impl_->timed([&] { return impl_->resume(); });
-}
-std::optional<Nanoseconds> Coordinator::idle_since() const {
-  return impl_->idle_since();
-}
-std::vector<PeerId> Coordinator::living_loaders() const {
-  return impl_->living_loaders();
-}
-bool Coordinator::any_away() const {
-  return impl_->any_away();
-}
-std::string Coordinator::all_lost() const {
-  return impl_->all_lost();
-}
-nlohmann::json Coordinator::balance() const {
-  return impl_->balance();
-}
-Coordinator::Figures Coordinator::figures() const {
-  return impl_->figures();
+}  // namespace
+
+std::unique_ptr<Coordinator> make_coordinator(const CoordinatorOptions& options, const Clock& clock,
+                                              Coordinator::Send send, Coordinator::Notice notice,
+                                              std::function<void()> wake) {
+  return std::make_unique<CoordinatorImpl>(options, clock, std::move(send), std::move(notice), std::move(wake));
 }
 
 }  // namespace penstock

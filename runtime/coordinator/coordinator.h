@@ -1,10 +1,10 @@
 // The coordinator: drives the balancer and holds the plans. It lives in trainer 0's receiver, because synchronous
 // training ends with any trainer anyway, so it is never a separate thing to lose.
 //
-//   Coordinator coordinator(options, clock, send);   // `clock` must outlive it
-//   coordinator.handle(peer, message);       // LoaderHello, OpenSplit, BatchBufferFree, ChunkDone, …
-//   coordinator.tick();
-//   moved = coordinator.resume();            // after `wake` was called: what waited for long work goes on
+//   const std::unique_ptr<Coordinator> coordinator = make_coordinator(options, clock, send);   // `clock` must outlive it
+//   coordinator->handle(peer, message);      // LoaderHello, OpenSplit, BatchBufferFree, ChunkDone, …
+//   coordinator->tick();
+//   moved = coordinator->resume();           // after `wake` was called: what waited for long work goes on
 //
 // What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), what loaders see of
 //   each split (split_registry.h) and which samples lie where (sample_placement.h), the permutations (plan_cache.h; only
@@ -46,32 +46,28 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   using Send = std::function<void(PeerId, const ControlMessage&)>;
-
-  // `notice`: what people should hear of without the job ending.
   using Notice = std::function<void(const std::string&)>;
-  // `wake`: called by another thread, when resume() has something to do; until the destructor has returned.
-  Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice = {},
-              std::function<void()> wake = {});
-  ~Coordinator();
 
-  void handle(PeerId peer, const ControlMessage& message);
+  virtual ~Coordinator() = default;
+
+  virtual void handle(PeerId peer, const ControlMessage& message) = 0;
   // `dead`: its process has ended; otherwise it is only silent: it is sent GivenUp, and may join again.
-  void peer_lost(PeerId peer, const std::string& reason, bool dead);
+  virtual void peer_lost(PeerId peer, const std::string& reason, bool dead) = 0;
   // A loader has said all it has to say: one that was told to leave is told goodbye.
-  void reported(PeerId loader);
-  void tick();    // several times a second
-  bool resume();  // true: something went on
+  virtual void reported(PeerId loader) = 0;
+  virtual void tick() = 0;    // several times a second
+  virtual bool resume() = 0;  // true: something went on
 
   // `penstock serve`: since when no program lives at any receiver, after the first came.
-  std::optional<Nanoseconds> idle_since() const;
+  virtual std::optional<Nanoseconds> idle_since() const = 0;
   // Loaders that have neither left nor been lost.
-  std::vector<PeerId> living_loaders() const;
+  virtual std::vector<PeerId> living_loaders() const = 0;
   // Is a loader given up, dead or gone, or did not all that loaders made arrive where it was sent? Then MPI cannot end in
   // good order.
-  bool any_away() const;
+  virtual bool any_away() const = 0;
   // Why splits were refused or lease streams failed for want of any loader, or would, where it is serving; empty: there
   // are loaders, or nobody wants any.
-  std::string all_lost() const;
+  virtual std::string all_lost() const = 0;
   static constexpr size_t kMostListed = 1000;
 
   struct Figures {
@@ -86,12 +82,14 @@ class Coordinator {
     int64_t losses = 0;
     int64_t leaves = 0;
   };
-  Figures figures() const;
-  nlohmann::json balance() const;  // balance_report.h
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual Figures figures() const = 0;
+  virtual nlohmann::json balance() const = 0;  // balance_report.h
 };
+
+// `notice`: what people should hear of without the job ending. `wake`: called by another thread, when resume() has
+// something to do; until the destructor has returned.
+std::unique_ptr<Coordinator> make_coordinator(const CoordinatorOptions& options, const Clock& clock,
+                                              Coordinator::Send send, Coordinator::Notice notice = {},
+                                              std::function<void()> wake = {});
 
 }  // namespace penstock

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -26,7 +25,6 @@ using Json = nlohmann::json;
 
 constexpr uint8_t kHello = 1;
 constexpr size_t kMaxHelloBytes = size_t{16} << 20;
-constexpr size_t kNotices = 20;
 constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
 
 ServePythonHere& serve_python_here() {
@@ -125,15 +123,6 @@ class PythonWorkers::Impl {
   void end_waits() noexcept { ended_.request_stop(); }
   bool waits_ended() const noexcept { return ended_.stop_requested(); }
 
-  std::vector<std::string> notices() const {
-    MutexLock lock(mutex_);
-    return {notices_.begin(), notices_.end()};
-  }
-  int64_t replaced() const {
-    MutexLock lock(mutex_);
-    return replaced_;
-  }
-
  private:
   WorkerProcess start_process(size_t number) {
     if (here_.empty()) {
@@ -228,13 +217,7 @@ class PythonWorkers::Impl {
     const std::string status = worker->process.end(fault.how.empty() ? kGrace_s : 0);
     text += fault.how.empty() ? status : fault.how + " and " + status;
     const std::string notice = title_ + ": " + what + ": " + text;
-    {
-      MutexLock lock(mutex_);
-      numbers_[worker->number] = false;
-      ++replaced_;
-      notices_.push_back(notice);
-      if (notices_.size() > kNotices) notices_.pop_front();
-    }
+    give_back_number(worker->number);
     if (notice_) notice_(notice);  // its last lines have gone to stderr already
     return said.empty() ? text : text + "; it said last:\n" + said;
   }
@@ -354,8 +337,6 @@ class PythonWorkers::Impl {
   std::vector<bool> numbers_ PENSTOCK_GUARDED_BY(mutex_);  // taken by workers that live
   int living_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   int64_t returned_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // how often a worker was brought back
-  int64_t replaced_ PENSTOCK_GUARDED_BY(mutex_) = 0;
-  std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
 void set_usual_interpreter(std::string interpreter) {
@@ -376,17 +357,11 @@ SampleStatus PythonWorkers::call(const PythonRequest& request, size_t max_answer
                                  std::vector<std::byte>& answer) const {
   return impl_->call(request, max_answer_bytes, what, answer);
 }
-std::vector<std::string> PythonWorkers::notices() const {
-  return impl_->notices();
-}
 void PythonWorkers::end_waits() const noexcept {
   impl_->end_waits();
 }
 bool PythonWorkers::waits_ended() const noexcept {
   return impl_->waits_ended();
-}
-int64_t PythonWorkers::replaced() const {
-  return impl_->replaced();
 }
 
 std::vector<std::byte> python_request(const DrawKey& key) {

@@ -9,7 +9,7 @@
 //   (python_fork_server.h), or they are started as programs (runtime/process/worker_process.h). They run
 //   bindings/python/penstock/_worker.py, which says what a dataset and a transform are.
 // Each is told its number, counted from 0, which no other one that lives has.
-// A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named in notices(), and the call is made
+// A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named by PythonHost::notice, and the call is made
 //   again by a new one, up to python.attempts times. Answers are pure functions of requests, so nobody can tell.
 // Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 the sample is bad, 2
 //   trouble of the machine), body. Kinds and bodies: 1 hello: JSON both ways; 2 load: LoadRequest -> u8 0 encoded or 1
@@ -80,10 +80,6 @@ class PythonWorkers {
   // Nobody wants answers any more: who has to wait for one gets Error(runtime) within a tenth of a second, now and later.
   void end_waits() const noexcept;
   bool waits_ended() const noexcept;
-
-  // Workers that had to be replaced so far, each in a sentence; the oldest are forgotten.
-  std::vector<std::string> notices() const;
-  int64_t replaced() const;
 
  private:
   class Impl;

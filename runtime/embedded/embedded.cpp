@@ -46,14 +46,14 @@ class EmbeddedWorld::Impl {
     receiver.coordination.loaders = {1};
     receiver.coordination.nodes = {0, 0};
     receiver.coordination.embedded = true;
-    receiver_ = std::make_unique<Receiver>(receiver, inproc_.endpoint(0));
+    receiver_ = make_receiver(receiver, inproc_.endpoint(0));
 
     LoaderOptions loader = loader_options(job);
     loader.cpus = options.cpus;
     loader.only_here = true;
     // torchrun's processes share a node: each begins with another GPU.
     loader.gpus.loader_number = program_place(current_environment()).local_rank.value_or(0);
-    loader_ = std::make_unique<Loader>(loader, inproc_.endpoint(1));
+    loader_ = make_loader(loader, inproc_.endpoint(1));
 
     loader_thread_ = std::thread([this] { guard("loader", [this] { loader_->run(); }); });
     receiver_thread_ = std::thread([this] {

@@ -38,13 +38,7 @@ nlohmann::json json_pipeline(const std::vector<TransformSpec>& transforms) {
 
 Job job_of(const ResolvedSplit& split) {
   Job job;
-  job.seed = split.seed;
-  job.on_error = split.on_error;
-  job.bad_samples = split.bad_samples;
-  job.arithmetic = split.arithmetic;
-  job.color = split.color;
-  job.exif = split.exif;
-  job.limits = split.limits;
+  static_cast<JobContent&>(job) = split;
   return job;
 }
 
@@ -180,13 +174,7 @@ ResolvedSplit resolve_split(const Job& job, const std::string& split) {
   }
   ResolvedSplit out;
   out.name = split;
-  out.seed = job.seed;
-  out.on_error = job.on_error;
-  out.bad_samples = job.bad_samples;
-  out.arithmetic = job.arithmetic;
-  out.color = job.color;
-  out.exif = job.exif;
-  out.limits = job.limits;
+  static_cast<JobContent&>(out) = job;
   out.split = found->second;
   return out;
 }
@@ -225,7 +213,7 @@ ResolvedSplit split_from_json(const std::string& json) {
 
   ResolvedSplit out;
   out.name = root["name"].get<std::string>();
-  out.seed = root["seed"].get<uint64_t>();
+  const auto seed = root["seed"].get<uint64_t>();
   root.erase("version");
   root.erase("name");
   root.erase("seed");
@@ -237,12 +225,8 @@ ResolvedSplit split_from_json(const std::string& json) {
   Origins ignored;
   read_split(tree.find("split")->value, tree.span, out.name, job, out.split, ignored, complaints);
   complaints.throw_if_any();
-  out.on_error = job.on_error;
-  out.bad_samples = job.bad_samples;
-  out.arithmetic = job.arithmetic;
-  out.color = job.color;
-  out.exif = job.exif;
-  out.limits = job.limits;
+  static_cast<JobContent&>(out) = job;
+  out.seed = seed;
   return out;
 }
 

@@ -252,14 +252,19 @@ struct BadSampleSpec {
   int64_t max_count = 100;     // the larger of the two bounds applies
 };
 
-struct Job {
-  std::string name;  // empty: made from the path, where trainers attach (client/attach.h)
+// What the job says for the streams of all its splits.
+struct JobContent {
   uint64_t seed = 0;
   OnError on_error = OnError::fail;
   BadSampleSpec bad_samples;
   std::string arithmetic = "exact";
   std::string color = "rgb";
   bool exif = true;
+  DecodeLimits limits;
+};
+
+struct Job : JobContent {
+  std::string name;  // empty: made from the path, where trainers attach (client/attach.h)
   RolesSpec roles;
   LoaderSpec loader;
   TrainerSpec trainer;
@@ -267,7 +272,6 @@ struct Job {
   MpiSpec mpi;
   PythonSpec python;
   TransportChoice transport = TransportChoice::automatic;
-  DecodeLimits limits;
   std::map<std::string, SplitSpec> splits;
 
   std::string path;  // of the job file, for messages
@@ -275,15 +279,8 @@ struct Job {
 
 // Everything a receiver and the loaders need to serve one split: plain data that travels as canonical JSON. Two ends
 // with equal `canonical_json` produce equal streams; its XXH3-128 is the split's fingerprint.
-struct ResolvedSplit {
+struct ResolvedSplit : JobContent {
   std::string name;
-  uint64_t seed = 0;
-  OnError on_error = OnError::fail;
-  BadSampleSpec bad_samples;
-  std::string arithmetic = "exact";
-  std::string color = "rgb";
-  bool exif = true;
-  DecodeLimits limits;
   SplitSpec split;
 };
 

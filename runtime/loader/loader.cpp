@@ -30,9 +30,11 @@
 #include "transport/wakeup.h"
 
 namespace penstock {
-class Loader::Impl {
+namespace {
+
+class LoaderImpl final : public Loader {
  public:
-  Impl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
+  LoaderImpl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         clock_(options.seams.clock != nullptr ? *options.seams.clock : real_clock_),
         endpoint_(std::move(endpoint)),
@@ -46,7 +48,7 @@ class Loader::Impl {
         executor_(make_executor()),
         exporter_(*endpoint_, *executor_, {gpus_, options.gpu_links}, options.on_notice) {}
 
-  ~Impl() {
+  ~LoaderImpl() override {
     splits_.stop();
     // Threads that wait for a read have nothing to wait for any more.
     ahead_->stop();
@@ -57,17 +59,17 @@ class Loader::Impl {
     endpoint_.reset();
   }
 
-  bool run() {
+  bool run() override {
     begin();
     while (turn()) wait();
     return good_;
   }
-  void begin() {
+  void begin() override {
     begun_ = clock_.now();
     if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
     join();
   }
-  bool turn() {
+  bool turn() override {
     if (ended_ || stop_) return false;
     Incoming incoming;
     while (endpoint_->poll(incoming)) {
@@ -88,20 +90,20 @@ class Loader::Impl {
     return true;
   }
 
-  void stop() noexcept {
+  void stop() noexcept override {
     stop_ = true;
     wakeup_.set();
   }
-  void watch(int fd, std::function<void()> ready) { watched_[fd] = std::move(ready); }
-  void leave(const std::string& reason) {
+  void watch(int fd, std::function<void()> ready) override { watched_[fd] = std::move(ready); }
+  void leave(const std::string& reason) override {
     if (!std::exchange(leaving_, reason).empty()) return;
     send(LoaderLeaving{leaving_});
   }
-  bool all_alive() const noexcept { return all_alive_; }
-  int exit_code() const noexcept { return exit_code_; }
-  bool lost_coordinator() const noexcept { return lost_coordinator_; }
+  bool all_alive() const noexcept override { return all_alive_; }
+  int exit_code() const noexcept override { return exit_code_; }
+  bool lost_coordinator() const noexcept override { return lost_coordinator_; }
 
-  std::string report_json() const {
+  std::string report_json() const override {
     const ExecutorFigures f = executor_->figures();
     const double elapsed = as_seconds(clock_.now() - begun_);
     nlohmann::json report;
@@ -134,9 +136,6 @@ class Loader::Impl {
                                   {"waited_s", as_seconds(large.waited_ns)}};
     }
     if (options_.executor != ExecutorKind::cpu) report["gpus"] = gpu_report(f, elapsed);
-    if (auto replaced = splits_.replaced_workers(); !replaced.is_null()) {
-      report["python_workers_replaced"] = std::move(replaced);
-    }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
@@ -468,6 +467,8 @@ class Loader::Impl {
   std::atomic<int64_t> chunks_ = 0;
 };
 
+}  // namespace
+
 LoaderOptions loader_options(const Job& job) {
   LoaderOptions options;
   options.threads = job.loader.threads;
@@ -507,38 +508,8 @@ Nanoseconds coordinator_silence_ns(const BalancerSpec& balancer) {
   return static_cast<Nanoseconds>((balancer.lost_after_s + after_loss_s) * 1e9);
 }
 
-Loader::Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
-    : impl_(std::make_unique<Impl>(options, std::move(endpoint))) {}
-Loader::~Loader() = default;
-bool Loader::run() {
-  return impl_->run();
-}
-void Loader::begin() {
-  impl_->begin();
-}
-bool Loader::turn() {
-  return impl_->turn();
-}
-bool Loader::lost_coordinator() const noexcept {
-  return impl_->lost_coordinator();
-}
-void Loader::stop() noexcept {
-  impl_->stop();
-}
-void Loader::watch(int fd, std::function<void()> ready) {
-  impl_->watch(fd, std::move(ready));
-}
-void Loader::leave(const std::string& reason) {
-  impl_->leave(reason);
-}
-bool Loader::all_alive() const noexcept {
-  return impl_->all_alive();
-}
-int Loader::exit_code() const noexcept {
-  return impl_->exit_code();
-}
-std::string Loader::report_json() const {
-  return impl_->report_json();
+std::unique_ptr<Loader> make_loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint) {
+  return std::make_unique<LoaderImpl>(options, std::move(endpoint));
 }
 
 }  // namespace penstock

@@ -1,8 +1,8 @@
 // A loader rank: takes leases, has its executor make the chunks in its chunk buffers, sends them to the receivers that
 //   want them.
 //
-//   Loader loader(options, endpoint);
-//   loader.run();            // until the coordinator says Goodbye, or is lost
+//   const std::unique_ptr<Loader> loader = make_loader(options, std::move(endpoint));
+//   loader->run();           // until the coordinator says Goodbye, or is lost
 //
 // One thread, one event loop: endpoint, executor's done queue, timers. Executors have threads of their own and know
 // nothing of the network.
@@ -99,35 +99,32 @@ Nanoseconds coordinator_silence_ns(const BalancerSpec& balancer);
 
 class Loader {
  public:
-  // Throws Error(runtime) where the executor is `gpu` and there is none.
-  Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint);
-  ~Loader();
+  virtual ~Loader() = default;
 
   // Returns true when the coordinator ended the job in good order.
-  bool run();
+  virtual bool run() = 0;
   // One turn of run()'s loop, without waiting; false: that would return. For who has an event loop already; begin()
   // comes first.
-  void begin();
-  bool turn();
+  virtual void begin() = 0;
+  virtual bool turn() = 0;
   // True after run() threw because the coordinator cannot be reached, so the job is over for this loader. Other errors end
   // only this loader.
-  bool lost_coordinator() const noexcept;
+  virtual bool lost_coordinator() const noexcept = 0;
   // After run(): what the coordinator said in its Goodbye.
-  bool all_alive() const noexcept;
-  int exit_code() const noexcept;  // of the job, by that goodbye
+  virtual bool all_alive() const noexcept = 0;
+  virtual int exit_code() const noexcept = 0;  // of the job, by that goodbye
   // Makes run() return false soon; from any thread.
-  void stop() noexcept;
+  virtual void stop() noexcept = 0;
   // Calls `ready` in the thread of run() whenever the descriptor is readable (signals of the program, its parent's end).
-  void watch(int fd, std::function<void()> ready);
+  virtual void watch(int fd, std::function<void()> ready) = 0;
   // It is to go: it asks the coordinator to be let go, and run() returns when it holds nothing any more and has reported.
   // Without another loader it stays. From the thread of run(), as in what watch() calls.
-  void leave(const std::string& reason);
+  virtual void leave(const std::string& reason) = 0;
   // So far; from any thread.
-  std::string report_json() const;
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual std::string report_json() const = 0;
 };
+
+// Throws Error(runtime) where the executor is `gpu` and there is none.
+std::unique_ptr<Loader> make_loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint);
 
 }  // namespace penstock

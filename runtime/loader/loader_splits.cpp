@@ -22,17 +22,6 @@ constexpr size_t kListsKept = 4;
 // In messages, as everywhere: `penstock check` says the same of the same memory.
 constexpr int64_t kBytesOfMegabyte = 1'000'000;
 
-nlohmann::json replaced_workers_of(const SplitContext& context) {
-  const int64_t count = context.workers()->replaced();
-  if (count == 0) return nullptr;
-  return {{"count", count}, {"last", context.workers()->notices()}};
-}
-void add_replaced(nlohmann::json& sum, const nlohmann::json& more) {
-  const int64_t before = sum.is_null() ? 0 : sum.at("count").get<int64_t>();
-  sum = more;
-  sum["count"] = before + more.at("count").get<int64_t>();
-}
-
 size_t chunk_buffer_bytes(const SplitContext& context, int32_t samples) {
   constexpr size_t page = 4096;
   return (chunk_layout(context.fields(), samples).total_bytes + page - 1) / page * page;
@@ -91,21 +80,6 @@ void LoaderSplits::join() {
   for (auto& [fingerprint, split] : splits_) {
     if (split.opening.joinable()) split.opening.join();
   }
-}
-
-nlohmann::json LoaderSplits::replaced_workers() const {
-  std::vector<std::shared_ptr<const SplitContext>> python;
-  nlohmann::json all;
-  {
-    MutexLock lock(python_mutex_);
-    python = python_splits_;
-    all = replaced_before_;
-  }
-  for (const auto& context : python) {
-    const auto replaced = replaced_workers_of(*context);
-    if (!replaced.is_null()) add_replaced(all[context->split().name], replaced);
-  }
-  return all;
 }
 
 void LoaderSplits::share_memory() {
@@ -287,7 +261,6 @@ bool LoaderSplits::in_use(const Arena& arena) const {  // chunk buffers of it ar
 // repaired, and what was listed no longer be so.
 void LoaderSplits::retire(Splits::iterator split) {
   forget_arena(*split->second.arena);
-  forget_workers(split->second.context);
   splits_.erase(split);
 }
 // Gives its list, for a look whether it holds still; workers in Python are begun anew.
@@ -295,7 +268,6 @@ LoaderSplits::Listed LoaderSplits::set_aside(Splits::iterator it) {
   Split& split = it->second;
   Listed list;
   if (split.context->workers() == nullptr) list = {split.context, std::move(split.stamps), split.answer};
-  forget_workers(split.context);
   leaving_.push_back({std::move(split.context), std::move(split.arena), std::move(split.free_chunk_buffers)});
   splits_.erase(it);
   return list;
@@ -304,13 +276,6 @@ void LoaderSplits::forget_arena(const Arena& arena) {
   arena_bytes_ -= arena.memory.size();
   share_memory();
   endpoint_.forget_arena(arena.id);
-}
-void LoaderSplits::forget_workers(const std::shared_ptr<const SplitContext>& context) {
-  if (!context || context->workers() == nullptr) return;
-  const auto replaced = replaced_workers_of(*context);
-  MutexLock lock(python_mutex_);
-  std::erase(python_splits_, context);
-  if (!replaced.is_null()) add_replaced(replaced_before_[context->split().name], replaced);
 }
 
 void LoaderSplits::close(const SplitClosed& m) {
@@ -416,11 +381,7 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
         split.context = nullptr;  // a lease that crosses this answer finds no split here
       }
     }
-    if (split.context && split.context->workers() != nullptr) {
-      MutexLock lock(python_mutex_);
-      python_splits_.push_back(split.context);
-      if (split.closed) split.context->workers()->end_waits();
-    }
+    if (split.closed && split.context && split.context->workers() != nullptr) split.context->workers()->end_waits();
     send(answer);
     split.answer = answer;
     for (LeaseGranted& m : std::exchange(split.early, {})) {

@@ -20,7 +20,7 @@
 //   receiver.
 // Memory: chunk buffers count within loader.memory_gb; what they leave is shared by what is read ahead, what is
 //   learned, and large pictures while they are made (memory_shares()).
-// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set `wakeup`.
+// Thread-safety: the loader's event loop alone. Threads that list set `wakeup`.
 // Ownership: lists and chunk buffers; whoever works with a split keeps its context. What the constructor takes must
 //   outlive it.
 // Failure: a split that cannot be opened is answered with the reason; Error(peer_lost) for leases that cannot be.
@@ -33,13 +33,11 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "runtime/base/thread_annotations.h"
 #include "runtime/datasets/listed_files.h"
 #include "runtime/datasets/read_ahead.h"
 #include "runtime/loader/executor.h"
@@ -82,8 +80,6 @@ class LoaderSplits {
   void revoke(const LeaseKey& lease);  // one that still waits for its split
   void free_chunk_buffer(const ChunkBufferRef& chunk_buffer);
 
-  // Workers in Python that had to be replaced, by split; null: none.
-  nlohmann::json replaced_workers() const;
   const LearnedMemory* learned() const noexcept { return learned_.get(); }  // nullptr: nothing is learned
 
   const LargeMemory& large() const noexcept { return *large_; }
@@ -142,7 +138,6 @@ class LoaderSplits {
   void retire(Splits::iterator split);
   Listed set_aside(Splits::iterator it);
   void forget_arena(const Arena& arena);
-  void forget_workers(const std::shared_ptr<const SplitContext>& context);
   void let_closed_go();
   bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
                              int32_t samples) const;
@@ -172,10 +167,6 @@ class LoaderSplits {
   uint32_t next_arena_ = 1;
   size_t arena_bytes_ = 0;  // taken, and being taken
   std::stop_source python_stop_;
-  mutable Mutex python_mutex_;
-  // The members of splits_ with Python workers: replaced_workers() reads them in any thread.
-  std::vector<std::shared_ptr<const SplitContext>> python_splits_ PENSTOCK_GUARDED_BY(python_mutex_);
-  nlohmann::json replaced_before_ PENSTOCK_GUARDED_BY(python_mutex_);  // workers of splits that are gone, by name
 };
 
 }  // namespace penstock

@@ -71,7 +71,7 @@ class JoinedRank::Impl {
       trainers_communicator = session_->communicator_of(!loads());
       std::unique_ptr<Endpoint> endpoint = make_endpoint(job_, *session_, members_, self_, ring_);
       if (loads()) {
-        make_loader(std::move(endpoint));
+        start_loader(std::move(endpoint));
       } else {
         start_receiver(std::move(endpoint));
       }
@@ -202,18 +202,18 @@ class JoinedRank::Impl {
                 "only the process that called join() belongs to the job");
   }
 
-  void make_loader(std::unique_ptr<Endpoint> endpoint) {
+  void start_loader(std::unique_ptr<Endpoint> endpoint) {
     LoaderOptions options = loader_options(job_);
     options.gpus.loader_number = me().local_number;
     options.silence_ns = coordinator_silence_ns(job_.balancer);
-    loader_ = std::make_unique<Loader>(options, std::move(endpoint));
+    loader_ = make_loader(options, std::move(endpoint));
   }
 
   void start_receiver(std::unique_ptr<Endpoint> endpoint) {
     ReceiverOptions options = receiver_options(job_);
     options.whole_job = true;
     place_receiver_in_world(job_, members_, self_, options);
-    receiver_ = std::make_unique<Receiver>(options, std::move(endpoint));
+    receiver_ = make_receiver(options, std::move(endpoint));
     receiver_->watch(end_.fd(), [this] {
       end_.clear();
       receiver_->finish_program(well_, well_ ? "" : name() + ": " + why_badly_, well_ ? 0 : 1);

@@ -29,11 +29,9 @@ namespace {
 constexpr Nanoseconds kTick = 100 * kMillisecond;
 constexpr Nanoseconds kEndTimeout = 10 * kSecond;
 
-}  // namespace
-
-class Receiver::Impl final : private ReceiverMessenger {
+class ReceiverImpl final : public Receiver, private ReceiverMessenger {
  public:
-  Impl(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint)
+  ReceiverImpl(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         clock_(options.clock != nullptr ? *options.clock : real_clock_),
         endpoint_(std::move(endpoint)),
@@ -45,32 +43,32 @@ class Receiver::Impl final : private ReceiverMessenger {
         exports_(*this),
         iterations_(options_, clock_, splits_, exports_, statistics_, *this) {
     if (options_.self == options_.coordinator) {
-      coordinator_ = std::make_unique<Coordinator>(
+      coordinator_ = make_coordinator(
           options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); },
           [this](const std::string& text) { notice(text); }, [this] { wakeup_.set(); });
     }
   }
 
-  void listen(const std::string& name, const std::string& token) {
+  void listen(const std::string& name, const std::string& token) override {
     clients_.listen(
         name, token,
         {options_.replica, options_.num_replicas, options_.local_replicas, options_.host, options_.overrides_json});
   }
-  void adopt(UniqueFd client_socket) {
+  void adopt(UniqueFd client_socket) override {
     clients_.adopt(std::move(client_socket));
     wakeup_.set();
   }
-  void disconnect_clients() { clients_.disconnect(); }
-  void stop() noexcept {
+  void disconnect_clients() override { clients_.disconnect(); }
+  void stop() noexcept override {
     stop_ = true;
     wakeup_.set();
   }
 
-  void begin() {
+  void begin() override {
     begun_ = clock_.now();
     heartbeats_.begin(begun_);
   }
-  bool turn() {
+  bool turn() override {
     bool moved = poll_endpoint();
     moved = poll_clients() || moved;
     moved = run_local() || moved;
@@ -80,7 +78,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     return moved;
   }
 
-  void run() {
+  void run() override {
     begin();
     try {
       while (!stop_ && !end_.ended()) {
@@ -110,22 +108,26 @@ class Receiver::Impl final : private ReceiverMessenger {
     clients_.hang_up();  // nobody answers any more: a client must see that at once, not wait for its timeout
   }
 
-  // What the Receiver's owner has set by watch(), every() and on_notice(), and how the job ended.
-  std::map<int, std::function<void()>> watched_;
-  struct Periodic {
-    Nanoseconds every_ns;
-    Nanoseconds last;
-    std::function<void(const ReceiverFigures&)> call;
-  };
-  std::vector<Periodic> periodic_;
-  std::function<void(const std::string&)> on_notice_;
-  ReceiverShutdown& end() { return end_; }
+  bool ended() const noexcept override { return end_.ended(); }
+  void watch(int fd, std::function<void()> ready) override { watched_[fd] = std::move(ready); }
+  void every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call) override {
+    periodic_.push_back({every_ns, 0, std::move(call)});
+  }
+  void on_notice(std::function<void(const std::string&)> call) override { on_notice_ = std::move(call); }
+  void finish_program(bool good, const std::string& problem, int exit_code) override {
+    end_.finish(good, problem, exit_code);
+  }
+  const std::string& reported_problem() const noexcept override { return clients_.reported_problem(); }
+  void fail(const std::string& problem, int exit_code) override { end_.fail(problem, exit_code); }
+  void end_serving(const std::string& reason) override { to_coordinator(EndServing{reason}); }
+  void on_goodbye(std::function<void(const Goodbye&)> call) override { end_.on_goodbye(std::move(call)); }
+  const Goodbye& goodbye() const override { return end_.goodbye(); }
+  std::vector<std::string> reports() const override { return end_.reports(); }
+  std::string report_json() const override { return report_to({}); }
 
-  const std::string& reported_problem() const noexcept { return clients_.reported_problem(); }
-  void end_serving(const std::string& reason) { to_coordinator(EndServing{reason}); }
-
+ private:
   // `connection`: of the client that asks, which is told of its own share as well.
-  std::string report_json(std::optional<int> connection = {}) const {
+  std::string report_to(std::optional<int> connection) const {
     nlohmann::json report = statistics_.to_json(iterations_.open_ranges());
     if (connection) report["client"] = statistics_.client_json(*connection, iterations_.open_ranges(connection));
     report["role"] = "trainer";
@@ -152,7 +154,6 @@ class Receiver::Impl final : private ReceiverMessenger {
     return json_text_replacing(report);
   }
 
- private:
   // ---- messages ------------------------------------------------------------------------------------------------
   void to_coordinator(const ControlMessage& message) override { to_rank(options_.coordinator, message); }
   void to_rank(PeerId peer, const ControlMessage& message) override {
@@ -418,7 +419,7 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const ClientLinkAsked& m) { exports_.asked(id, m); },
                    [&](const ClientBufferRangesAsked& m) { exports_.asked(id, m); },
                    [&](const ClientGoodbye&) { exports_.connection_gone(id); },
-                   [&](const ClientStats&) { to_client(id, ClientStatsJson{report_json(id)}); },
+                   [&](const ClientStats&) { to_client(id, ClientStatsJson{report_to(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
                      asked_to_end_.insert(id);
@@ -513,6 +514,15 @@ class Receiver::Impl final : private ReceiverMessenger {
     }
   }
 
+  // What the owner has set by watch(), every() and on_notice().
+  std::map<int, std::function<void()>> watched_;
+  struct Periodic {
+    Nanoseconds every_ns;
+    Nanoseconds last;
+    std::function<void(const ReceiverFigures&)> call;
+  };
+  std::vector<Periodic> periodic_;
+  std::function<void(const std::string&)> on_notice_;
   ReceiverOptions options_;
   const MonotonicClock real_clock_;
   const Clock& clock_;
@@ -535,65 +545,10 @@ class Receiver::Impl final : private ReceiverMessenger {
   std::atomic<bool> stop_{false};
 };
 
-Receiver::Receiver(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint)
-    : impl_(std::make_unique<Impl>(options, std::move(endpoint))) {}
-Receiver::~Receiver() = default;
-void Receiver::listen(const std::string& name, const std::string& token) {
-  impl_->listen(name, token);
-}
-void Receiver::adopt(UniqueFd client_socket) {
-  impl_->adopt(std::move(client_socket));
-}
-void Receiver::run() {
-  impl_->run();
-}
-void Receiver::begin() {
-  impl_->begin();
-}
-bool Receiver::turn() {
-  return impl_->turn();
-}
-bool Receiver::ended() const noexcept {
-  return impl_->end().ended();
-}
-void Receiver::stop() noexcept {
-  impl_->stop();
-}
-void Receiver::disconnect_clients() {
-  impl_->disconnect_clients();
-}
-void Receiver::watch(int fd, std::function<void()> ready) {
-  impl_->watched_[fd] = std::move(ready);
-}
-void Receiver::every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call) {
-  impl_->periodic_.push_back({every_ns, 0, std::move(call)});
-}
-void Receiver::finish_program(bool good, const std::string& problem, int exit_code) {
-  impl_->end().finish(good, problem, exit_code);
-}
-void Receiver::fail(const std::string& problem, int exit_code) {
-  impl_->end().fail(problem, exit_code);
-}
-const std::string& Receiver::reported_problem() const noexcept {
-  return impl_->reported_problem();
-}
-void Receiver::end_serving(const std::string& reason) {
-  impl_->end_serving(reason);
-}
-void Receiver::on_goodbye(std::function<void(const Goodbye&)> call) {
-  impl_->end().on_goodbye(std::move(call));
-}
-void Receiver::on_notice(std::function<void(const std::string&)> call) {
-  impl_->on_notice_ = std::move(call);
-}
-const Goodbye& Receiver::goodbye() const {
-  return impl_->end().goodbye();
-}
-std::vector<std::string> Receiver::reports() const {
-  return impl_->end().reports();
-}
-std::string Receiver::report_json() const {
-  return impl_->report_json();
+}  // namespace
+
+std::unique_ptr<Receiver> make_receiver(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint) {
+  return std::make_unique<ReceiverImpl>(options, std::move(endpoint));
 }
 
 }  // namespace penstock

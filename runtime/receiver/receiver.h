@@ -1,9 +1,9 @@
 // A receiver: the receiving end of one trainer. Takes chunks from loaders, puts batches together in batch buffers,
 // hands them to the training program (the client) in order.
 //
-//   Receiver receiver(options, std::move(endpoint));
-//   receiver.listen("penstock/1000/ab12/p0", token);  // or receiver.adopt(socket) for a program in the same process
-//   receiver.run();                                // one thread; until stop() or the job ends
+//   const std::unique_ptr<Receiver> receiver = make_receiver(options, std::move(endpoint));
+//   receiver->listen("penstock/1000/ab12/p0", token);  // or adopt(socket) for a program in the same process
+//   receiver->run();                                // one thread; until stop() or the job ends
 //
 // One event loop: endpoint, client sockets, timers, and descriptors that its owner watches (signals, helper). Trainer
 // 0's receiver also runs the Coordinator; what the two say to each other goes through the same queue as everybody's
@@ -47,50 +47,47 @@ namespace penstock {
 
 class Receiver {
  public:
-  Receiver(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint);
-  ~Receiver();
+  virtual ~Receiver() = default;
 
-  void listen(const std::string& name, const std::string& token);
-  void adopt(UniqueFd client_socket);  // before run(), or from another thread while it runs
+  virtual void listen(const std::string& name, const std::string& token) = 0;
+  virtual void adopt(UniqueFd client_socket) = 0;  // before run(), or from another thread while it runs
 
-  void run();
+  virtual void run() = 0;
   // One turn of run()'s loop, without waiting; true: something moved. For who has an event loop already: begin() comes
   // first, and errors are the caller's.
-  void begin();
-  bool turn();
-  bool ended() const noexcept;  // the job has, for everybody; goodbye() says how
-  void stop() noexcept;         // from any thread
+  virtual void begin() = 0;
+  virtual bool turn() = 0;
+  virtual bool ended() const noexcept = 0;  // the job has, for everybody; goodbye() says how
+  virtual void stop() noexcept = 0;         // from any thread
   // After run(): clients, and those that come later, see a hang-up at once instead of waiting for nobody.
-  void disconnect_clients();
+  virtual void disconnect_clients() = 0;
 
   // run() calls `ready` in its loop whenever `fd` is readable. Before run() only.
-  void watch(int fd, std::function<void()> ready);
+  virtual void watch(int fd, std::function<void()> ready) = 0;
   // Called about every `every_ns` from the loop, with a snapshot: for progress lines, and to look after the program.
-  void every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call);
+  virtual void every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call) = 0;
 
   // Called from the loop with what people should know: "the program holds all 5 batches ...". The client receives it
   // too.
-  void on_notice(std::function<void(const std::string&)> call);
+  virtual void on_notice(std::function<void(const std::string&)> call) = 0;
 
   // whole_job: the program of this trainer ended. From the loop's own callbacks only.
-  void finish_program(bool good, const std::string& problem, int exit_code);
+  virtual void finish_program(bool good, const std::string& problem, int exit_code) = 0;
   // The latest that a program was told of what went wrong, without the remedy; empty: nothing. From the loop's own
   // callbacks only.
-  const std::string& reported_problem() const noexcept;
+  virtual const std::string& reported_problem() const noexcept = 0;
   // whole_job: the job ends by this, whatever this trainer's program has done. From the loop's own callbacks only.
-  void fail(const std::string& problem, int exit_code);
+  virtual void fail(const std::string& problem, int exit_code) = 0;
   // serving: ends it for every rank, in good order; programs see a hang-up. From the loop's own callbacks only.
-  void end_serving(const std::string& reason);
+  virtual void end_serving(const std::string& reason) = 0;
   // whole_job: called once when the job ends for everybody: stop the program if it still runs.
-  void on_goodbye(std::function<void(const Goodbye&)> call);
-  const Goodbye& goodbye() const;
+  virtual void on_goodbye(std::function<void(const Goodbye&)> call) = 0;
+  virtual const Goodbye& goodbye() const = 0;
   // Trainer 0's, after run(): the reports of all ranks as JSON texts, receivers first.
-  std::vector<std::string> reports() const;
-  std::string report_json() const;
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual std::vector<std::string> reports() const = 0;
+  virtual std::string report_json() const = 0;
 };
+
+std::unique_ptr<Receiver> make_receiver(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint);
 
 }  // namespace penstock

@@ -29,9 +29,9 @@ std::string split_json(const std::vector<std::string>& overrides = {}) {
 struct World {
   explicit World(int chunk_samples = 2) : World(options(chunk_samples)) {}
   explicit World(const CoordinatorOptions& options)
-      : coordinator(
+      : owned(make_coordinator(
             options, clock, [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); },
-            [this](const std::string& text) { notices.push_back(text); }) {}
+            [this](const std::string& text) { notices.push_back(text); })) {}
   static CoordinatorOptions options(int chunk_samples = 2) {
     CoordinatorOptions o;
     o.receivers = {0, 1};
@@ -101,7 +101,8 @@ struct World {
   ManualClock clock;
   std::deque<std::pair<PeerId, ControlMessage>> sent;
   std::vector<std::string> notices;
-  Coordinator coordinator;
+  const std::unique_ptr<Coordinator> owned;
+  Coordinator& coordinator = *owned;
 };
 
 TEST_CASE("a split is opened when every loader has answered, and once for all receivers") {

@@ -34,7 +34,7 @@ def penstock(*words, env=None):
 def refused(*words):
     result = leftovers.run([PENSTOCK, *words], 120)
     assert result.returncode != 0, result.stdout
-    return result.returncode, result.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 def write_job(folder, dataset, name="job.yaml"):

@@ -182,7 +182,7 @@ TEST_CASE("workers that die or hang are replaced, and named") {
   SourceSample sample;
   REQUIRE(source.load(key_of(5), sample).ok());
   CHECK(sample.label == 105);
-  CHECK(workers->replaced() == 1);
+  CHECK(world.notices.size() == 1);
   contains(world.notices.at(0), "the dataset: sample 5: worker ");
   contains(world.notices.at(0), " was killed by SIGKILL");
   CHECK(world.notices.at(0).find("(by us)") == std::string::npos);
@@ -192,7 +192,7 @@ TEST_CASE("workers that die or hang are replaced, and named") {
   const std::string given_up = error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(7), sample); });
   contains(given_up, "sample 7 was given up after 2 workers: worker ");
   contains(given_up, "exited with status 3");
-  CHECK(workers->replaced() == 4);
+  CHECK(world.notices.size() == 4);
   REQUIRE(source.load(key_of(0), sample).ok());  // and the pool is as good as new
 
   // Killed while it had nothing to do: the next call finds out.

@@ -136,6 +136,13 @@ def test_check_of_a_folder():
     assert said.returncode == 2 and "is a folder, and no pack" in said.stderr and "penstock init --data" in said.stderr, said
 
 
+def test_check_of_a_data_set_that_is_not_there():
+    said = penstock("check", job, "splits.train.dataset.folder=/not/there")
+    assert said.returncode == 4 and "splits.train.dataset.folder: the dataset folder '/not/there' does not exist\n  help: " in said.stdout, said
+    assert "\nsplit val: " in said.stdout and said.stdout.endswith("check: not fine: split train cannot be opened\n"), said
+    assert said.stderr == "", said
+
+
 def test_a_folder_of_splits_is_no_data_set():
     photos = demo_photos()
     for words in (["init", "--data", photos], ["pack", photos, f"{work.name}/p"], ["index", photos, f"--out={work.name}/i"]):

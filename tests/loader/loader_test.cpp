@@ -62,7 +62,7 @@ class LateEndpoint final : public Endpoint {
 class World {
  public:
   explicit World(LoaderOptions options, Nanoseconds delay_ns = 0) : inproc_(2), mine_(inproc_.endpoint(0)) {
-    loader_ = std::make_unique<Loader>(options, std::make_unique<LateEndpoint>(inproc_.endpoint(1), delay_ns));
+    loader_ = make_loader(options, std::make_unique<LateEndpoint>(inproc_.endpoint(1), delay_ns));
     ended_ = std::async(std::launch::async, [this] { return loader_->run(); });
   }
   ~World() {

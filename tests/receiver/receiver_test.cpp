@@ -108,7 +108,7 @@ class World {
     options.coordination.balancer.lease_timeout_s = 1000;
     options.coordination.balancer.lost_after_s = 1000;
     options.coordination.balancer.retry_s = retry_s;
-    receiver_ = std::make_unique<Receiver>(options, std::make_unique<FakeEndpoint>(wire_));
+    receiver_ = make_receiver(options, std::make_unique<FakeEndpoint>(wire_));
     thread_ = std::thread([this] {
       try {
         receiver_->run();
@@ -695,10 +695,10 @@ TEST_CASE("another trainer's rank that falls silent ends the job by name, and ev
   options.heartbeat_ns = 10 * kMillisecond;
   options.silence_ns = 500 * kMillisecond;
   options.hosts = {"a", "a", "b"};
-  Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
+  const auto receiver = make_receiver(options, std::make_unique<FakeEndpoint>(wire));
   std::atomic<bool> ended{false};
   std::thread thread([&] {
-    receiver.run();
+    receiver->run();
     ended = true;
   });
   for (int beat = 0; beat < 20; ++beat) {
@@ -731,12 +731,12 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
   ReceiverOptions options = of_rank_2();
   options.heartbeat_ns = 10 * kMillisecond;
   options.silence_ns = 200 * kMillisecond;
-  Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
+  const auto receiver = make_receiver(options, std::make_unique<FakeEndpoint>(wire));
   std::string problem;
   std::atomic<bool> ended{false};
   std::thread thread([&] {
     try {
-      receiver.run();
+      receiver->run();
     } catch (const Error& error) {
       problem = error.what();
     }
@@ -756,11 +756,11 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
 TEST_CASE("a damaged message that comes while a failure is being told does not take the place of its cause") {
   auto wire = std::make_shared<FakeWire>();
   ReceiverOptions options = of_rank_2();
-  Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
+  const auto receiver = make_receiver(options, std::make_unique<FakeEndpoint>(wire));
   std::string problem;
   std::thread thread([&] {
     try {
-      receiver.run();
+      receiver->run();
     } catch (const Error& error) {
       problem = error.what();
     }
@@ -775,7 +775,7 @@ TEST_CASE("a damaged message that comes while a failure is being told does not t
   wire->deliver(MessageArrived{0, encode(goodbye)});
   thread.join();
   CHECK(problem.empty());
-  CHECK(receiver.goodbye().reason == told.problem);
+  CHECK(receiver->goodbye().reason == told.problem);
 }
 
 TEST_CASE("a program without the job's token is refused; with it, it is welcome") {
@@ -783,10 +783,10 @@ TEST_CASE("a program without the job's token is refused; with it, it is welcome"
   ReceiverOptions options;
   options.coordination.receivers = {0};
   options.coordination.loaders = {kLoader};
-  Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));
+  const auto receiver = make_receiver(options, std::make_unique<FakeEndpoint>(wire));
   const std::string name = "penstock-test/" + std::to_string(::getpid()) + "/receiver";
-  receiver.listen(name, "right");
-  std::thread thread([&] { receiver.run(); });
+  receiver->listen(name, "right");
+  std::thread thread([&] { receiver->run(); });
   {
     Client stranger(connect_abstract(name, kSecond));
     stranger.send(ClientHello{"wrong", 1});
@@ -836,10 +836,10 @@ TEST_CASE("a program without the job's token is refused; with it, it is welcome"
   }
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
-  receiver.stop();
+  receiver->stop();
   thread.join();
   CHECK(clock.now() - begun < 2 * kSecond);
-  receiver.disconnect_clients();
+  receiver->disconnect_clients();
   CHECK_THROWS_AS((void)connect_abstract(name, 10 * kMillisecond), Error);
 }
 

@@ -62,6 +62,11 @@ class Search {
 
   FleetPlan run() {
     set_target();
+    if (look_at_closest_if_hopeless()) {
+      for (const auto& [key, choice] : seen_) plan_.looked_at.push_back(choice);
+      say_why_not();
+      return std::move(plan_);
+    }
     std::vector<FleetChoice> reaching;
     const auto take = [&](const std::optional<FleetChoice>& found) {
       if (found) reaching.push_back(*found);
@@ -130,7 +135,10 @@ class Search {
   std::optional<FleetChoice> least(const Family& family, int most) {
     if (most < 1) return std::nullopt;
     const auto reaches = [&](int n, int64_t seeds) { return look_at(key_of(family, n), seeds).reaches; };
-    if (!reaches(most, options_.screening_seeds) && !reaches(most, options_.seeds)) return std::nullopt;
+    const FleetChoice& all = look_at(key_of(family, most), options_.screening_seeds);
+    // A tenth less is not the few seeds' bad luck.
+    const bool far_off = all.prediction.images_per_s.mean < 0.9 * plan_.wanted_images_per_s;
+    if (!all.reaches && (far_off || !reaches(most, options_.seeds))) return std::nullopt;
     int enough = first_that(1, most, [&](int n) { return reaches(n, options_.screening_seeds); });
     // With all seeds, as the few may have been lucky.
     if (!reaches(enough, options_.seeds)) {
@@ -174,6 +182,7 @@ class Search {
     if (options_.progress) options_.progress("the programs, were data always there");
     const Prediction ideal = predict(spec, {.seeds = options_.screening_seeds, .threads = options_.threads});
     ideal_images_per_s_ = ideal.images_per_s.mean;
+    ideal_half_width_ = ideal.images_per_s.half_width;
     if (!ideal.failure.empty() || !(ideal_images_per_s_ > 0)) {
       throw Error(ErrorKind::config,
                   "this job cannot be planned: " + (ideal.failure.empty() ? "no step of it counts" : ideal.failure),
@@ -181,6 +190,33 @@ class Search {
     }
     plan_.wanted_images_per_s =
         plan_.target.images_per_s > 0 ? plan_.target.images_per_s : (1 - plan_.target.lost) * ideal_images_per_s_;
+  }
+
+  // A target that the programs do not take, or that is by far more than one part of the largest fleets does alone, needs
+  // no search: only the fleet that comes closest is simulated, for the highest figure there is.
+  bool look_at_closest_if_hopeless() {
+    std::vector<Key> largest;
+    for (const std::string& kind : kinds_)
+      largest.emplace_back(kind, most_beside_, input_.cluster.nodes.at(kind).count);
+    if (largest.empty() && most_beside_ > 0) largest.emplace_back("", most_beside_, 0);
+    if (largest.empty()) return false;
+    const Key* closest = nullptr;
+    double most = 0;
+    for (const Key& key : largest) {
+      const Bounds bounds = bounds_of(fleet_of(with_key(input_, key)));
+      const double bound = bounds.parts.empty() ? INFINITY : bounds.images_per_s;
+      if (closest != nullptr && bound <= most) continue;
+      closest = &key;
+      most = bound;
+    }
+    // Batches that were ready when counting began are more than a part does in that time.
+    const auto counted = static_cast<double>(std::max<int64_t>(1, input_.steps - input_.warmup_steps));
+    const double ready = std::max(2, input_.job.loader.prefetch) + 1 + input_.job.trainer.hold;
+    // Where an index knows the samples' sizes, the bounds go by others, which the profile has.
+    const bool beyond_parts = !input_.sizes && plan_.wanted_images_per_s > 1.1 * most * (1 + ready / counted);
+    if (!beyond_parts && plan_.wanted_images_per_s <= ideal_images_per_s_ + ideal_half_width_) return false;
+    look_at(*closest, options_.screening_seeds);
+    return true;
   }
 
   void find_safe(const std::vector<FleetChoice>& reaching) {
@@ -235,6 +271,7 @@ class Search {
                       ", because the training program takes no more, even where data is always there";
       plan_.remedy = remedy_for("the training program") + ", or give the job more trainers";
       reached = ideal_images_per_s_;
+      if (fastest != plan_.looked_at.end()) reached = std::min(reached, fastest->prediction.images_per_s.mean);
     } else if (fastest == plan_.looked_at.end()) {
       plan_.why_not = start + "it has no core that a loader could use";
       plan_.remedy =
@@ -291,6 +328,7 @@ class Search {
   int most_beside_ = 0;
   std::vector<std::string> kinds_;
   double ideal_images_per_s_ = 0;
+  double ideal_half_width_ = 0;
 };
 
 }  // namespace

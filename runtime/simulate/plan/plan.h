@@ -7,7 +7,8 @@
 //   number of machines of each kind that only loads (up to its count). Three families are searched, each along one
 //   number by bisection, because more loaders are never slower by more than noise: loaders beside the trainers;
 //   machines of one kind instead; and both, where neither is enough. Machines of two kinds are not combined. The
-//   machines that train are given, so only what is added costs.
+//   machines that train are given, so only what is added costs. A target that is far beyond what a part of the cluster
+//   does alone (bounds.h), or beyond the programs, is not searched for: one fleet is simulated, the one that comes closest.
 // A job that runs for hours is meant: 150 steps are simulated, where the input says no number, of which the first tenth
 //   counts for nothing, as there everybody waits for the first batches.
 // Target: images a second of all trainers; or, where none is given, what the programs do when data is always there, less

@@ -352,7 +352,7 @@ class FaultWorld::Impl {
     coordination.balancer = balancer();
     Rank rank;
     rank.id = r;
-    rank.receiver = std::make_unique<Receiver>(options, network_.endpoint(r));
+    rank.receiver = make_receiver(options, network_.endpoint(r));
     auto [mine, theirs] = packet_socket_pair();
     rank.receiver->adopt(std::move(theirs));
     SimClient::Script script;
@@ -419,7 +419,7 @@ class FaultWorld::Impl {
     };
     Rank rank;
     rank.id = id;
-    rank.loader = std::make_unique<Loader>(options, network_.endpoint(id));
+    rank.loader = make_loader(options, network_.endpoint(id));
     if (id == script_.ranks() - 1 && script_.loaders > 1) rank.begins_at = script_.spare_joins_at;
     ranks_.push_back(std::move(rank));
     network_.on_arrival(id, [this, at] { turn(ranks_[at]); });

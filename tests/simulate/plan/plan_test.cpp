@@ -53,6 +53,7 @@ TEST_CASE("a target out of reach says by what") {
   CHECK(program.sentence.find("because the training program takes no more") != std::string::npos);
   CHECK(program.remedy.find("shorten program.step_ms, or give the job more trainers, or ask for less: --target 1") ==
         0);
+  CHECK(program.looked_at.size() == 1);  // nothing is searched for: the one that comes closest
   const FleetPlan threads = find_plan(small_plan({"program.step_ms=1", "nodes.cpu.count=1", "nodes.big.count=0"}),
                                       {.images_per_s = 9000}, kQuick);
   CHECK(!threads.reachable);
@@ -60,6 +61,15 @@ TEST_CASE("a target out of reach says by what") {
   CHECK(threads.remedy.find("raise count or cores of a kind of machine under nodes, or ask for less: --target ") == 0);
   REQUIRE(threads.largest);
   CHECK(threads.largest->machines == 1);
+  CHECK(threads.looked_at.size() == 1);
+  CHECK(threads.largest->prediction.seeds == kQuick.screening_seeds);
+  const FleetPlan links =
+      find_plan(small_plan({"program.step_ms=1", "nodes.gpu.loaders=0", "nodes.gpu.network_gbit=1"}),
+                {.images_per_s = 5000}, kQuick);
+  CHECK(!links.reachable);
+  CHECK(links.sentence.find("because of the NICs of machines that train") != std::string::npos);
+  CHECK(links.remedy.find("raise network_gbit of the machines under nodes, or ask for less: --target 1") == 0);
+  CHECK(links.looked_at.size() == 1);
   const FleetPlan none =
       find_plan(small_plan({"nodes.gpu.cores=8", "nodes.cpu.count=0", "nodes.big.count=0"}), {}, kQuick);
   CHECK(!none.reachable);
