@@ -395,6 +395,11 @@ bool SplitRegistry::must_wait(const Split& split) const {
   });
 }
 
+// No living loader has listed it, or, where it is looked at again, found it as it was.
+bool SplitRegistry::nobody_has(const Split& split) const {
+  return split.opened.same_list.empty() && split.same_at.empty();
+}
+
 // None of those that have answered can open it.
 bool SplitRegistry::nobody_can(const Split& split) const {
   return !split.failed && !split.left_out.empty() && nobody_has(split);

@@ -24,10 +24,10 @@ FOLDERS = ("runtime", "sampler", "transport", "launch", "bindings")
 
 
 def flags(command):
-    """(the compiler, how it warns)"""
+    """(the compiler, how it warns of locks, and what changes all warnings)"""
     words = shlex.split(command)
     compiler = next(word for word in words if os.path.basename(word).startswith(("clang", "c++", "g++", "gcc", "cc")))
-    return compiler, [word for word in words if word.startswith("-W") or word == "-w"]
+    return compiler, [word for word in words if word in ("-w", "-Wno-error", "-Weverything", "-Wno-everything") or "thread-safety" in word]
 
 
 def compiles(compiler, warnings, body, folder):
