@@ -64,7 +64,8 @@ TEST_CASE("the stream goes on, exactly once, whatever befalls loaders, as long a
     const auto number = static_cast<uint64_t>(seed);
     std::string text;
     const WorldResult& quiet = undisturbed(number);
-    const WorldResult world = FaultWorld(number, {.logged = run_twice(seed), .text = seed_alone > 0 ? &text : nullptr}).run();
+    const WorldResult world =
+        FaultWorld(number, {.logged = run_twice(seed), .text = seed_alone > 0 ? &text : nullptr}).run();
     if (!text.empty()) std::fputs(text.c_str(), stdout);
     REQUIRE(quiet.failure == "");
     CHECK(quiet.losses == 0);
@@ -97,7 +98,8 @@ TEST_CASE("the stream is the same where loaders can read some of the samples onl
     std::string text;
     const WorldResult& quiet = undisturbed(number);
     const WorldResult local = FaultWorld(number, {.faults = false, .local = true, .logged = false}).run();
-    const WorldResult world = FaultWorld(number, {.local = true, .logged = run_twice(seed), .text = seed_alone > 0 ? &text : nullptr}).run();
+    const WorldResult world =
+        FaultWorld(number, {.local = true, .logged = run_twice(seed), .text = seed_alone > 0 ? &text : nullptr}).run();
     if (!text.empty()) std::fputs(text.c_str(), stdout);
     REQUIRE(local.failure == "");
     CHECK(local.losses == 0);
