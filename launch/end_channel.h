@@ -54,7 +54,7 @@ class EndListener {
   // still be on their way when others know by another way that it has left.
   void read_last_words(const Clock& clock, Nanoseconds limit);
   void ended_from_outside(Nanoseconds now) { job_.ended_from_outside(now); }
-  void died_unheard(int rank, const std::string& host, Nanoseconds now) { job_.died_unheard(rank, host, now); }
+  void died_unheard(int rank, const std::string& host) { job_.died_unheard(rank, host); }
   const JobOutcome& job() const noexcept { return job_; }
   const std::string& report() const noexcept { return report_; }  // of rank 0; empty: it sent none
 

@@ -18,8 +18,8 @@ constexpr double kNotice_s = 0.5;  // most trainers do so at once
 // and nothing that it could still do is wanted.
 constexpr double kOver_s = 10;
 constexpr double kOverAfterLoss_s = 2;
-constexpr double kLate_s =
-    8;  // mpirun starts a host's ranks within milliseconds of each other; a loaded host takes seconds
+// mpirun starts a host's ranks within milliseconds of each other; a loaded host takes a second or two.
+constexpr double kLate_s = 4;
 constexpr double kAwaited_s = 10;
 constexpr double kTogether_s = 1;  // ranks leave within this time, in a good end
 
@@ -79,9 +79,10 @@ void JobOutcome::hung_up(int rank, Nanoseconds now, std::optional<int> status) {
   if (rank == 0) rank_0_left_ = now;
 }
 
-void JobOutcome::died_unheard(int rank, const std::string& host, Nanoseconds now) {
-  began(rank, host, now);
-  hung_up(rank, now);
+void JobOutcome::died_unheard(int rank, const std::string& host) {
+  const Nanoseconds before = last_change_;  // it died about when it should have been heard
+  began(rank, host, before);
+  hung_up(rank, before);
 }
 
 std::string JobOutcome::stuck(Nanoseconds now) const {

@@ -61,8 +61,8 @@ class JobOutcome {
   void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
   // `status`: as of waitpid(), if it is known.
   void hung_up(int rank, Nanoseconds now, std::optional<int> status = {});
-  // It is known to be dead, and was not heard of.
-  void died_unheard(int rank, const std::string& host, Nanoseconds now);
+  // It is known to be dead, and was not heard of: it died while the others came.
+  void died_unheard(int rank, const std::string& host);
 
   // Why those that are left have to be ended from outside; empty: they do not.
   std::string stuck(Nanoseconds now) const;

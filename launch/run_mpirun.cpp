@@ -202,7 +202,7 @@ void find_dead(const LaunchLine& line, pid_t mpirun, EndListener& ends, Nanoseco
     const std::string host = place < line.rank_hosts.size() ? line.rank_hosts[place] : "";
     if (line.remote && !is_local(host) && host != host_name()) continue;
     const bool alive = std::find(there.begin(), there.end(), std::to_string(rank)) != there.end();
-    if (!alive) ends.died_unheard(rank, host_name(), now);
+    if (!alive) ends.died_unheard(rank, host_name());
   }
 }
 
@@ -403,7 +403,8 @@ int run_launch_line(const LaunchLine& line) {
     requests.look_at_mpirun();
     std::vector<pollfd> readable{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}};
     ends.collect_fds(readable);
-    const bool ends_soon = requests.interrupted_by() != 0 || ends.job().lost_rank_0();
+    const bool ends_soon =
+        requests.interrupted_by() != 0 || ends.job().lost_rank_0() || !ends.job().late(clock.now()).empty();
     poll(readable.data(), readable.size(), ends_soon ? 200 : 1000);
     ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
