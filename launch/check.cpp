@@ -328,9 +328,11 @@ class JobCheck {
       return SplitContext::open(split, posix_file_system(), {job_.python}, loader_.sources);
     } catch (const Error& error) {
       const DatasetSpec& dataset = split.split.dataset;
-      std::string key = "splits." + split.name + ".dataset";
+      std::string key = "splits." + split.name;
+      if (error.kind() != ErrorKind::config) key += ".dataset";
       for (const DatasetKind& kind : kDatasetKinds) {
-        if (!(dataset.*kind.value).empty() && !dataset.is_paired()) key += std::string(".") + kind.key;
+        const bool its = error.kind() != ErrorKind::config && !(dataset.*kind.value).empty() && !dataset.is_paired();
+        if (its) key += std::string(".") + kind.key;
       }
       found(error.kind(), key + ": " + without_controls(error.what()), "split " + split.name + " cannot be opened");
       return nullptr;
@@ -342,7 +344,7 @@ class JobCheck {
   void found(ErrorKind kind, const std::string& what, const std::string& wrong) {
     std::printf("%s\n", what.c_str());
     if (std::find(wrong_.begin(), wrong_.end(), wrong) == wrong_.end()) wrong_.push_back(wrong);
-    if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
+    if (code_ == 0 || kind == ErrorKind::runtime) code_ = static_cast<int>(kind);
   }
 
   // From a megabyte on.

@@ -267,7 +267,8 @@ class RequestsToEnd {
     if (as_seconds(clock_.now() - *first_at_) <= limit_s) return {};
     char after[32];
     std::snprintf(after, sizeof after, " after %.0f s", limit_s);
-    return left.empty() ? std::string("mpirun has not ended") + after : left + " is still there" + after;
+    if (left.empty()) return std::string("mpirun has not ended") + after;
+    return left + (left.ends_with(" more") ? " are" : " is") + " still there" + after;
   }
 
  private:
@@ -443,8 +444,9 @@ int run_launch_line(const LaunchLine& line) {
     }
     clean_hosts(others, line.session_folder, line.agent, kCleanHosts_s);
   }
-  std::fputs(ends.report().c_str(), stdout);
-  std::fflush(stdout);
+  const bool written = std::fputs(ends.report().c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  // Whoever read may have left; a disk that is full is an error (main.cpp).
+  if (!written && errno == EPIPE) std::clearerr(stdout);
   const JobOutcome& job = ends.job();
   const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
   if (const std::string last = closing_line(end, job); !last.empty()) {

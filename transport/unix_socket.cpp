@@ -98,7 +98,7 @@ bool PacketSocket::write_one(std::span<const std::byte> part, int fd) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     const bool hung_up = errno == EPIPE || errno == ECONNRESET;
-    if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS || (refused_limit_ns_ == kNoLimit && !hung_up)) {
+    if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
       if (!refused_since_ns_) refused_since_ns_ = now_ns();
       if (now_ns() - *refused_since_ns_ < refused_limit_ns_) return false;
     }

@@ -82,6 +82,7 @@ void SplitRegistry::loader_lost(PeerId loader) {
     it->second.asked.erase(loader);     // it is asked again where it joins again
     it->second.opened.disks.forget(loader);
     it->second.opened.same_list.erase(loader);
+    it->second.same_at.erase(loader);
     it->second.lacking.erase(loader);
     it->second.left_out.erase(loader);
     it->second.waiting_for.erase(loader);
@@ -344,13 +345,15 @@ void SplitRegistry::tick() {
     const auto it = splits_.find(fingerprint);
     if (it == splits_.end()) continue;
     std::set<PeerId> late;
-    for (const auto& [loader, wait] : it->second.waiting_for) late.insert(loader);
+    for (const auto& [loader, wait] : it->second.waiting_for) {
+      if (it->second.left_out.count(loader) == 0) late.insert(loader);
+    }
     const std::string split = it->second.opened.resolved.name;
     settle(it->second);
     const auto after = splits_.find(fingerprint);
     if (after != splits_.end() && !after->second.waiting.empty()) {
       name_the_late(after->second);
-    } else if (notice_ && !late.empty()) {
+    } else if (notice_ && !late.empty() && (after == splits_.end() || !after->second.failed)) {
       notice_("split '" + split + "' does not wait any longer for " + names(late) +
               ", of which heartbeats come and no list of its files; who has one later takes part from then on");
     }
@@ -472,6 +475,7 @@ void SplitRegistry::decide(Split& split) {
     split.like = 0;
     // Two lists from now on: those that have the older one open keep it.
     for (const PeerId loader : split.same_at) split.asked.erase(loader);
+    split.same_at.clear();
     if (!split.failed) prepare_everywhere(split);
     settle(split);
     return;
@@ -483,8 +487,9 @@ void SplitRegistry::decide(Split& split) {
   }
   for (auto& [loader, one] : split.left_out) {
     send_(loader, SplitClosed{split.fingerprint, true});
-    // As the last that has the older list it keeps that.
-    if (before.opened.same_list.size() < 2 || before.opened.same_list.erase(loader) == 0) continue;
+    // As the last that has the older list it keeps that, and while samples of it are being made.
+    if (in_use_(before.fingerprint) || before.opened.same_list.size() < 2) continue;
+    if (before.opened.same_list.erase(loader) == 0) continue;
     before.left_out[loader] = std::move(one);
   }
   split.left_out.clear();

@@ -1467,6 +1467,52 @@ TEST_CASE("a loader that cannot look whether a split's files have changed takes 
   CHECK(world.take<LeaseGranted>(3).size() > 0);
 }
 
+TEST_CASE("a loader that cannot look whether files have changed keeps the list of which it is making samples") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  world.open_at_both(json);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint, 0, 0, 0});
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  SplitPrepared same;
+  same.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
+  same.good = same.same = true;
+  world.cannot_open(3, same.fingerprint);
+  world.coordinator.handle(2, same);
+  CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fingerprint);
+  world.pass(11 * kSecond);
+  CHECK(world.take<PrepareSplit>(3).empty());
+  for (int64_t step = 0; step < 2; ++step) world.coordinator.handle(0, BatchBufferFree{7, step});
+  CHECK(world.take<LeaseGranted>(3).size() > 0);
+  CHECK(world.notices.empty());
+}
+
+TEST_CASE("a loader that had seen the older files is waited for where the one that saw the newer is lost") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  SplitPrepared answer;
+  answer.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
+  answer.good = answer.same = true;
+  world.coordinator.handle(3, answer);
+  answer.same = false;
+  answer.dataset_size = 11;
+  answer.dataset_fingerprint = "bb";
+  world.coordinator.handle(2, answer);
+  CHECK(world.take<PrepareSplit>(3).at(0).like == 0);
+  world.coordinator.peer_lost(2, "its socket closed", true);
+  world.pass(15 * kSecond);
+  CHECK(world.take<SplitOpened>(0).empty());
+  CHECK(world.take<SplitRefused>(0).empty());
+  world.coordinator.handle(3, answer);
+  CHECK(world.take<SplitOpened>(0).at(0).fingerprint == answer.fingerprint);
+}
+
 TEST_CASE("where all others are lost, a loader that tries again to list the files is waited for as long as it does") {
   CoordinatorOptions options = World::options();
   options.balancer.lost_after_s = 5;

@@ -55,6 +55,17 @@ def test_1_where_the_report_cannot_be_written():
                                                          "  help: is the disk full, the reader gone, or stdout closed?\n"), said
 
 
+def test_0_where_the_reader_of_the_report_has_left():
+    if len(WAYS) == 1:
+        return
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as left, no_leftovers() as env:
+        said = subprocess.run([PENSTOCK, "launch", "--run", "-n", "3", job, "--json", "--quiet"], stdout=left,
+                              stderr=subprocess.PIPE, text=True, env=env, timeout=60)
+    assert said.returncode == 0, said
+
+
 def where(trainer, ranks):
     return f"trainer {trainer} (rank {trainer}, host {socket.gethostname()})" if ranks else f"trainer {trainer}"
 
