@@ -1364,6 +1364,23 @@ TEST_CASE("a loader whose disk fails as a split is opened is left out where anot
   CHECK(world.notices.size() == 1);
 }
 
+// Receiver 0 has one refusal, and it says this.
+void require_refused(World& world, ErrorKind kind, const std::string& error) {
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(kind));
+  CHECK(refused[0].error == error);
+}
+
+// A program opens the split once more. Returns what a loader answers that sees the same files as before.
+SplitPrepared look_again(World& world, const std::string& json) {
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  SplitPrepared same;
+  same.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
+  same.good = same.same = true;
+  return same;
+}
+
 TEST_CASE("a split that no loader can open is refused when all have said so, or are not waited for any longer") {
   CoordinatorOptions options = World::options();
   options.balancer.lost_after_s = 5;
@@ -1398,10 +1415,7 @@ TEST_CASE("a split that no loader can open is refused when all have said so, or 
       world.pass(2 * kSecond);
     }
   }
-  const auto refused = world.take<SplitRefused>(0);
-  REQUIRE(refused.size() == 1);
-  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::runtime));
-  CHECK(refused[0].error == "rank 2 (loader): cannot list folder '/data': Input/output error");
+  require_refused(world, ErrorKind::runtime, "rank 2 (loader): cannot list folder '/data': Input/output error");
 }
 
 TEST_CASE("what one loader may not read refuses a split at the start, and not once an iteration has begun") {
@@ -1431,10 +1445,7 @@ TEST_CASE("what one loader may not read refuses a split at the start, and not on
     }
     SUBCASE("no loader may") {
       world.cannot_open(2, fingerprint, ErrorKind::dataset);
-      const auto refused = world.take<SplitRefused>(0);
-      REQUIRE(refused.size() == 1);
-      CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
-      CHECK(refused[0].error == "rank 2 (loader): cannot open folder '/data': Permission denied");
+      require_refused(world, ErrorKind::dataset, "rank 2 (loader): cannot open folder '/data': Permission denied");
     }
   }
 }
@@ -1446,10 +1457,7 @@ TEST_CASE("a loader that cannot look whether a split's files have changed takes 
   world.open_at_both(json);
   CHECK(world.take<SplitOpened>(0).size() == 1);
   for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
-  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
-  SplitPrepared same;
-  same.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
-  same.good = same.same = true;
+  const SplitPrepared same = look_again(world, json);
   world.cannot_open(3, same.fingerprint);
   CHECK(world.take<SplitOpened>(0).empty());
   world.coordinator.handle(2, same);
@@ -1475,10 +1483,7 @@ TEST_CASE("a loader that cannot look whether files have changed keeps the list o
   CHECK(world.take<SplitOpened>(0).size() == 1);
   for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
   world.coordinator.handle(0, OpenLeaseStream{7, fingerprint, 0, 0, 0});
-  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
-  SplitPrepared same;
-  same.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
-  same.good = same.same = true;
+  const SplitPrepared same = look_again(world, json);
   world.cannot_open(3, same.fingerprint);
   world.coordinator.handle(2, same);
   CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fingerprint);
@@ -1495,10 +1500,7 @@ TEST_CASE("a loader that had seen the older files is waited for where the one th
   world.open_at_both(json);
   CHECK(world.take<SplitOpened>(0).size() == 1);
   for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
-  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
-  SplitPrepared answer;
-  answer.fingerprint = world.take<PrepareSplit>(3).at(0).fingerprint;
-  answer.good = answer.same = true;
+  SplitPrepared answer = look_again(world, json);
   world.coordinator.handle(3, answer);
   answer.same = false;
   answer.dataset_size = 11;
