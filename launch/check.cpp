@@ -329,10 +329,11 @@ class JobCheck {
     } catch (const Error& error) {
       const DatasetSpec& dataset = split.split.dataset;
       std::string key = "splits." + split.name;
-      if (error.kind() != ErrorKind::config) key += ".dataset";
-      for (const DatasetKind& kind : kDatasetKinds) {
-        const bool its = error.kind() != ErrorKind::config && !(dataset.*kind.value).empty() && !dataset.is_paired();
-        if (its) key += std::string(".") + kind.key;
+      if (error.kind() != ErrorKind::config) {
+        key += ".dataset";
+        for (const DatasetKind& kind : kDatasetKinds) {
+          if (!(dataset.*kind.value).empty() && !dataset.is_paired()) key += std::string(".") + kind.key;
+        }
       }
       found(error.kind(), key + ": " + without_controls(error.what()), "split " + split.name + " cannot be opened");
       return nullptr;
