@@ -33,6 +33,7 @@ void Progress::loop() {
     set_aside();
     const bool sent = start_orders();
     bool moved = receive_messages();
+    moved = drop_stray_pieces() || moved;
     moved = complete_receives() || moved;
     complete_sends();
     if (sent) backoff.sent(clock.now());
@@ -200,35 +201,66 @@ std::unique_ptr<std::vector<std::byte>> Progress::staging_buffer(size_t bytes) {
   return staging;
 }
 
+// Begins to receive the first piece that waits, to be dropped. False: none does, or the peer is lost. std::bad_alloc: it still
+// waits, because it is only taken when there is memory for it.
+bool Progress::drop_piece(PeerId peer) {
+  int found = 0;
+  MPI_Status status;
+  const int code = MPI_Iprobe(peer, kPayloadTag, comm_, &found, &status);
+  if (!succeeds(peer, code, "MPI_Iprobe") || found == 0) return false;
+  int size = 0;
+  PENSTOCK_MPI_CALL(MPI_Get_count(&status, MPI_BYTE, &size));
+  uint64_t& taken = pieces_taken_[peer];
+  std::list<Arriving> piece(1);
+  piece.front().peer = peer;
+  piece.front().dropped = true;
+  piece.front().staging = staging_buffer(static_cast<size_t>(size));
+  piece.front().requests.emplace_back(MPI_REQUEST_NULL);
+  arriving_.splice(arriving_.end(), piece);
+  Arriving& dropped = arriving_.back();
+  ++taken;
+  // No other thread receives on this communicator, so this is the piece that was found.
+  const int begun =
+      MPI_Irecv(dropped.staging->data(), size, MPI_BYTE, peer, kPayloadTag, comm_, dropped.requests.data());
+  return succeeds(peer, begun, "MPI_Irecv");
+}
+
 // Begins to receive the pieces that the peer sent before an envelope, and that no receive was begun for. They are here,
 // because MPI matches what one rank sends in the order of sending. False: they are not, or the peer is lost.
 bool Progress::drop_pieces(PeerId peer, uint64_t before) {
-  uint64_t& taken = pieces_taken_[peer];
+  const uint64_t& taken = pieces_taken_[peer];
   while (taken < before) {
-    int found = 0;
-    MPI_Message handle = MPI_MESSAGE_NULL;
-    MPI_Status status;
-    const int code = MPI_Improbe(peer, kPayloadTag, comm_, &found, &handle, &status);
-    if (!succeeds(peer, code, "MPI_Improbe") || found == 0) return false;
-    ++taken;
-    int size = 0;
-    PENSTOCK_MPI_CALL(MPI_Get_count(&status, MPI_BYTE, &size));
-    Arriving piece;
-    piece.peer = peer;
-    piece.dropped = true;
-    piece.staging = staging_buffer(static_cast<size_t>(size));
-    piece.requests.emplace_back(MPI_REQUEST_NULL);
-    const int begun = MPI_Imrecv(piece.staging->data(), size, MPI_BYTE, &handle, piece.requests.data());
-    arriving_.push_back(std::move(piece));
-    if (!succeeds(peer, begun, "MPI_Imrecv")) return false;
+    if (!drop_piece(peer)) return false;
   }
   return taken == before;
 }
 
+// Where no envelope follows that would tell of them, the pieces of a lost chunk are dropped as they come: until they are
+// received, their sender has something under way, and waits for it when the job ends. One at a time, to need little memory.
+bool Progress::drop_stray_pieces() {
+  const auto waits = [this](PeerId peer, int tag) {
+    int found = 0;
+    return succeeds(peer, MPI_Iprobe(peer, tag, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe") && found != 0;
+  };
+  bool moved = false;
+  for (const PeerId peer : unclear_) {
+    const auto is_dropped = [peer](const Arriving& piece) { return piece.dropped && piece.peer == peer; };
+    if (dead_.count(peer) != 0 || std::any_of(arriving_.begin(), arriving_.end(), is_dropped)) continue;
+    // In this order: what was sent after an envelope is not here before it. An envelope that is here is read first.
+    if (!waits(peer, kPayloadTag) || waits(peer, kEnvelopeTag)) continue;
+    try {
+      moved = drop_piece(peer) || moved;
+    } catch (const std::bad_alloc&) {  // tried again at the next turn
+    }
+  }
+  return moved;
+}
+
 // A chunk is on its way from the peer, by its envelope. Of one that cannot be read nobody knows which pieces are its own:
-// they are left until the next envelope.
+// the next envelope tells, and what comes without one is no chunk's.
 void Progress::begin_receive(PeerId peer, const Message& message) {
   const auto damaged = [&](const std::string& what) {
+    unclear_.insert(peer);
     if (dead_.count(peer) == 0) deliver(PeerDamaged{peer, "rank " + std::to_string(peer) + " " + what});
   };
   WireReader in(message, "chunk envelope");
@@ -245,6 +277,7 @@ void Progress::begin_receive(PeerId peer, const Message& message) {
   } catch (const std::bad_alloc&) {  // one peer's word must not cost all others
     return damaged("announced a chunk of " + std::to_string(bytes) + " bytes, for which there is no memory here");
   }
+  unclear_.erase(peer);
   Arriving& chunk = arriving_.emplace_back();
   chunk.peer = peer;
   chunk.bytes = bytes;

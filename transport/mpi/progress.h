@@ -17,7 +17,8 @@
 // at as ever, because it may still complete, but keeps the thread neither polling nor from flushing until the peer is heard.
 //
 // An envelope that cannot be read is PeerDamaged, and its chunk is lost. The next envelope tells how many pieces belong to
-// what was lost: these are received first, and dropped.
+// what was lost: these are received first, and dropped. Until it comes, if it does, pieces are dropped as they come, so that
+// the sender does not wait for them at its end.
 //
 // What MPI says of one peer costs that peer: a call that fails for it, or (Open MPI 5 with ULFM) its process, is a
 // PeerLost, and what is under way with it is set aside. An error that belongs to nobody loses everybody.
@@ -122,7 +123,9 @@ class Progress {
   void begin_send(const Order& order, Outgoing& out);
   bool start_orders();
   void begin_receive(PeerId peer, const Message& message);
+  bool drop_piece(PeerId peer);
   bool drop_pieces(PeerId peer, uint64_t before);
+  bool drop_stray_pieces();
   bool receive_messages();
   void complete_sends();
   bool complete_receives();
@@ -150,6 +153,7 @@ class Progress {
   std::list<Arriving> arriving_;
   std::map<PeerId, uint64_t> pieces_sent_;
   std::map<PeerId, uint64_t> pieces_taken_;  // that a receive was begun for
+  std::set<PeerId> unclear_;                 // a chunk of theirs was lost, and no readable envelope has come since
   FaultTolerance ulfm_;
   std::set<PeerId> dead_;    // as of the last look at abandoned_, and those that MPI has lost since
   size_t set_aside_ = 0;     // of those, so many have nothing under way any more
