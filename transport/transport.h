@@ -130,7 +130,6 @@ class Endpoint {
   virtual void abandon(PeerId /*peer*/) {}
   // The peer is silent, and may come again: until something comes from it, what is under way to or from it is not waited
   // for, neither by flush() nor by a thread that polls. It is not lost, and its buffers stay in use. Again: changes nothing.
-  // Over shm flush() may all the same take its time for a peer whose socket is full.
   virtual void give_up(PeerId /*peer*/) {}
 
   // One event, if there is one; never blocks.

@@ -295,6 +295,34 @@ TEST_CASE("flush waits for a peer that has not come yet: its last words are not 
   CHECK(message.message == Message(1, std::byte{7}));
 }
 
+TEST_CASE(
+    "flush waits neither for a peer that was given up with a full socket, until it is heard, nor for one that never "
+    "came") {
+  const std::string job = unique_job();
+  ShmOptions options = options_of(job, 0);
+  options.node_peers = {0, 1, 2};
+  ShmEndpoint receiver(options);
+  ShmEndpoint stopped(options_of(job, 1));
+  stopped.connect();
+  Incoming incoming;
+  (void)receiver.poll(incoming);
+  receiver.send(1, Message(size_t{4} << 20, std::byte{1}));  // more than a socket holds
+  CHECK_FALSE(receiver.flush(20 * kMillisecond));
+  receiver.send(2, Message(1, std::byte{2}));
+  receiver.give_up(1);
+  CHECK_FALSE(receiver.flush(20 * kMillisecond));
+  receiver.give_up(2);
+  CHECK(receiver.flush(20 * kMillisecond));
+  stopped.send(0, Message(1, std::byte{3}));
+  MessageArrived message;
+  REQUIRE(wait_for(receiver, message));
+  CHECK_FALSE(receiver.flush(20 * kMillisecond));  // it goes on, and is to have all of it
+  std::thread reads([&] { CHECK(wait_for(stopped, message)); });
+  CHECK(receiver.flush(10 * kSecond));
+  reads.join();
+  CHECK(message.message.size() == size_t{4} << 20);
+}
+
 TEST_CASE("peers that talk without a pause are heard in turn") {
   const std::string job = unique_job();
   const auto options = [&](PeerId self) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
@@ -219,6 +218,7 @@ void ShmEndpoint::accept_waiting() {
     peer->socket.limit_messages(PacketSocket::kMaxMessage);
     peer->socket.limit_refusals(PacketSocket::kNoLimit);
     peers_[id] = std::move(peer);
+    silent_.erase(id);
     if (const auto it = waiting_.find(id); it != waiting_.end()) {
       for (Waiting& item : it->second) {
         if (item.is_chunk) {
@@ -314,6 +314,7 @@ bool ShmEndpoint::poll(Incoming& incoming) {
     peer->socket.write_pending();
     Packet packet;
     while (peer->socket.receive(packet)) {
+      silent_.erase(id);
       try {
         if (handle(id, std::move(packet), incoming)) return true;
       } catch (const Error& error) {
@@ -348,18 +349,27 @@ void ShmEndpoint::collect_fds(std::vector<pollfd>& fds) const {
 bool ShmEndpoint::flush(Nanoseconds timeout_ns) {
   const MonotonicClock clock;
   const Nanoseconds deadline = clock.now() + timeout_ns;
+  const auto somebody_may_come = [this] {
+    return std::any_of(waiting_.begin(), waiting_.end(),
+                       [this](const auto& to) { return silent_.count(to.first) == 0; });
+  };
   accept_waiting();
   // What is said to a peer that has not connected yet (a slow start, a job that ends at once) is still its to hear.
-  while (!waiting_.empty()) {
+  while (somebody_may_come()) {
     const Nanoseconds left = deadline - clock.now();
     if (left <= 0) break;
     wait_for_a_call(static_cast<int>(left / kMillisecond + 1));
     accept_waiting();
   }
-  bool all = waiting_.empty();
+  bool all = !somebody_may_come();
   for (auto& [id, peer] : peers_) {
+    if (peer->socket.closed()) continue;
+    if (silent_.count(id) != 0) {  // a stopped process reads nothing, and its socket may be full
+      peer->socket.write_pending();
+      continue;
+    }
     const Nanoseconds left = std::max<Nanoseconds>(deadline - clock.now(), 0);
-    if (!peer->socket.closed()) all = peer->socket.flush(left) && all;
+    all = peer->socket.flush(left) && all;
   }
   return all;
 }

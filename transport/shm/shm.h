@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ class ShmEndpoint final : public Endpoint {
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
   void abandon(PeerId peer) override;
+  void give_up(PeerId peer) override { silent_.insert(peer); }
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;
@@ -90,6 +92,7 @@ class ShmEndpoint final : public Endpoint {
   std::map<PeerId, std::unique_ptr<Peer>> peers_;
   std::map<PeerId, std::vector<Waiting>> waiting_;  // sent before the peer connected
   std::map<uint32_t, const Arena*> arenas_;
+  std::set<PeerId> silent_;      // given up, and not heard since
   PeerId served_ = -1;           // whose turn poll() took last
   std::vector<Incoming> ready_;  // ChunkBufferReturned and PeerLost that arose inside a call
 };
