@@ -1,12 +1,14 @@
-// What abandon_test.py starts as six ranks: what MPI's endpoint does about a peer that sends nonsense, and then a chunk
+// What abandon_test.py starts as seven ranks: what MPI's endpoint does about a peer that sends nonsense, and then a chunk
 // (rank 2), about one that announces a chunk for which there is no memory (rank 3), about one that MPI fails for when it is
-// asked who failed (rank 4), about one whose chunk MPI does not receive (rank 5), and about one that stops while a send to it
-// and a chunk of it are under way, is given up, goes on, stops again and is abandoned (rank 1); and where MPI fails and it is
-// nobody's failure. Rank 0 prints what it saw, a line each.
+// asked who failed (rank 4), about one whose chunk MPI does not receive (rank 5), about one that stops while a message of it
+// is under way (rank 6), and about one that stops while a send to it and a chunk of it are under way, is given up, goes on,
+// stops again and is abandoned (rank 1); and where MPI fails and it is nobody's failure. Rank 0 prints what it saw, a line
+// each.
 //
 // Five functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
-// size into it, or stops the process between a chunk's envelope and its payload. MPI_Improbe fails once where it is told
-// to, MPI_Iprobe fails for one rank, and MPI_Irecv for another. MPI_Get_count makes too much of the first piece of rank 3.
+// size into it, or stops the process between a chunk's envelope and its payload, or when a message has begun to leave.
+// MPI_Improbe fails once where it is told to, MPI_Iprobe fails for one rank, and MPI_Irecv for another. MPI_Get_count makes
+// too much of the first piece of rank 3.
 #include <mpi.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -22,6 +24,7 @@
 #include <exception>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,7 +37,7 @@
 
 namespace {
 
-enum class Trouble { none, short_envelope, huge_chunk, stop_before_payload };
+enum class Trouble { none, short_envelope, huge_chunk, stop_before_payload, stop_in_message };
 std::atomic<Trouble> trouble = Trouble::none;
 std::atomic<int> sends = 0;  // since there is trouble
 
@@ -65,7 +68,9 @@ extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* byte
       std::raise(SIGSTOP);
     }
   }
-  return PMPI_Isend(bytes, count, type, to, tag, comm, request);
+  const int code = PMPI_Isend(bytes, count, type, to, tag, comm, request);
+  if (trouble == Trouble::stop_in_message && sends == 1) std::raise(SIGSTOP);
+  return code;
 }
 
 namespace {
@@ -73,6 +78,7 @@ namespace {
 std::atomic<int> failing_looks = 0;
 constexpr int kFailsWhenAsked = 4;
 constexpr int kNotReceived = 5;
+constexpr int kStopsInMessage = 6;
 constexpr int kPayloadTag = 3;
 
 }  // namespace
@@ -182,9 +188,13 @@ void show(Endpoint& end, int times) {
   if (times > 0) std::printf("nothing more\n");
 }
 
+void wait_for_stop(int pid) {
+  for (int i = 0; i < 2000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 // With a chunk of it half arrived, and a send to it.
 void wait_until_stopped(Endpoint& end, int pid) {
-  for (int i = 0; i < 2000 && !is_stopped(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  wait_for_stop(pid);
   std::printf("rank 1 %s\n", is_stopped(pid) ? "is stopped" : "goes on");
   end.send(1, Message(kChunkBytes, std::byte{2}));
   std::printf("flushed %d\n", end.flush(kSecond) ? 1 : 0);
@@ -194,9 +204,20 @@ void watch(Endpoint& end, const std::vector<std::string>& pids) {
   show(end, 5);
   failing_looks = 1;
   show(end, 1);
+  // Where MPI can read the memory of a stopped process, all of its message comes nevertheless.
+  const int stops_in_message = std::stoi(pids[kStopsInMessage]);
+  end.send(kStopsInMessage, Message(1, std::byte{1}));
+  wait_for_stop(stops_in_message);
+  std::set<PeerId> heard;
+  const auto hear = [&](PeerId peer) {
+    for (MessageArrived message; heard.count(peer) == 0 && wait_for(end, message);) heard.insert(message.peer);
+    return heard.count(peer) != 0;
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // what has left rank 6 is found
   end.send(1, Message(1, std::byte{1}));
-  MessageArrived answer;
-  std::printf("rank 1 %s\n", wait_for(end, answer) && answer.peer == 1 ? "answers" : "is not heard");
+  std::printf("rank 1 %s\n", hear(1) ? "answers" : "is not heard");
+  ::kill(stops_in_message, SIGCONT);
+  std::printf("rank %d %s\n", kStopsInMessage, hear(kStopsInMessage) ? "is heard" : "is not heard");
   const int stopping = std::stoi(pids[1]);
   wait_until_stopped(end, stopping);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
@@ -210,9 +231,9 @@ void watch(Endpoint& end, const std::vector<std::string>& pids) {
   std::printf("flushed %d\n", end.flush(5 * kSecond) ? 1 : 0);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
   failing_looks = 1;
-  show(end, 5);
+  show(end, 6);
   std::fflush(stdout);
-  for (const int rank : {1, 2, 3, kFailsWhenAsked, kNotReceived})
+  for (const int rank : {1, 2, 3, kFailsWhenAsked, kNotReceived, kStopsInMessage})
     ::kill(std::stoi(pids[static_cast<size_t>(rank)]), SIGKILL);
 }
 
@@ -255,6 +276,13 @@ int main() {
       end->send(0, Message(1, std::byte{1}));
       if (!end->flush(30 * kSecond)) return 1;
       send_chunks_with(Trouble::stop_before_payload, *end, arena, 2);
+    }
+    if (rank == kStopsInMessage) {
+      MessageArrived message;
+      if (!wait_for(*end, message)) return 1;
+      trouble = Trouble::stop_in_message;
+      end->send(0, Message(kChunkBytes, std::byte{1}));
+      for (;;) ::pause();
     }
     while (rank == kFailsWhenAsked) ::pause();
     watch(*end, pids);

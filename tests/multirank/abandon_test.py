@@ -1,10 +1,11 @@
 """MPI's endpoint and peers in trouble (abandon_probe.cpp). One whose envelope is malformed is reported, that chunk is lost, and
 the next one arrives whole; one that announces a chunk for which there is no memory is reported, and what it has under way is
 dropped although no envelope follows, at the second try where there is no memory at the first: its sends end. One whose chunk
-MPI does not receive is lost, and no chunk comes of it. Where MPI fails, each living peer is asked for alone: the one that it
-fails for is lost, or, where it is nobody's failure, all are. One that stops in the middle of a chunk and was given up is
-waited for no more: flush() no longer times out for its sake, and the progress thread sleeps; when it goes on, its chunk
-arrives. So it is with one that was abandoned, of which no chunk comes any more."""
+MPI does not receive is lost, and no chunk comes of it. One that stops in the middle of a message keeps nobody else from being
+heard. Where MPI fails, each living peer is asked for alone: the one that it fails for is lost, or, where it is nobody's
+failure, all are. One that stops in the middle of a chunk and was given up is waited for no more: flush() no longer times out
+for its sake, and the progress thread sleeps; when it goes on, its chunk arrives. So it is with one that was abandoned, of
+which no chunk comes any more."""
 
 import os
 import re
@@ -20,7 +21,7 @@ PROBE = os.path.join(os.environ["PENSTOCK_BUILD"], "abandon_probe")
 def look(mca):
     with no_leftovers(wait_s=8) as env:
         # The ranks are killed in the end, so mpirun's exit code says nothing.
-        result = subprocess.run([*mpirun_words(6, mca), PROBE], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        result = subprocess.run([*mpirun_words(7, mca), PROBE], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                 timeout=100)
     said = result.stdout
     log = said + result.stderr[-3000:]
@@ -31,8 +32,8 @@ def look(mca):
     assert "rank 3 has sent all" in first, log
     assert "lost 5: MPI_Irecv failed: " in first and "lost 4: MPI_Iprobe failed: " in first, log
     everybody = re.findall(r"lost (\d): (MPI_Improbe failed: .*)", said)
-    assert [peer for peer, _ in everybody] == ["1", "2", "3", "4", "5"] and len({why for _, why in everybody}) == 1, log
-    assert "rank 1 answers" in said and said.count("rank 1 is stopped") == 2, log
+    assert [peer for peer, _ in everybody] == ["1", "2", "3", "4", "5", "6"] and len({why for _, why in everybody}) == 1, log
+    assert "rank 1 answers" in said and "rank 6 is heard" in said and said.count("rank 1 is stopped") == 2, log
     assert re.findall(r"^chunk of (.*)", said, re.M) == ["2: all 2", "1: all 1"], log
     assert re.findall(r"flushed (\d)", said) == ["0", "1", "0", "1"], log
     waiting, given_up, abandoned = map(float, re.findall(r"cpu_ms ([\d.]+)", said))

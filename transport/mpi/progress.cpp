@@ -33,6 +33,7 @@ void Progress::loop() {
     set_aside();
     const bool sent = start_orders();
     bool moved = receive_messages();
+    moved = complete_messages() || moved;
     moved = drop_stray_pieces() || moved;
     moved = complete_receives() || moved;
     complete_sends();
@@ -65,8 +66,9 @@ void Progress::loop() {
 // side copies all of it at once; one that is not over when that side has surely looked is being sent in pieces, as in
 // containers whose processes may not read each other's memory.
 bool Progress::must_drive(Nanoseconds now) const {
-  const auto arrives = [this](const Arriving& chunk) { return silent_.count(chunk.peer) == 0; };
+  const auto arrives = [this](const auto& one) { return silent_.count(one.peer) == 0; };
   if (std::any_of(arriving_.begin(), arriving_.end(), arrives)) return true;
+  if (std::any_of(reading_.begin(), reading_.end(), arrives)) return true;
   const int here = world_.ranks[static_cast<size_t>(world_.rank)].node;
   return std::any_of(sending_.begin(), sending_.end(), [&](const Outgoing& out) {
     if (silent_.count(out.peer) != 0) return false;
@@ -245,8 +247,10 @@ bool Progress::drop_stray_pieces() {
   bool moved = false;
   for (const PeerId peer : unclear_) {
     const auto is_dropped = [peer](const Arriving& piece) { return piece.dropped && piece.peer == peer; };
+    const auto is_envelope = [peer](const Reading& one) { return one.tag == kEnvelopeTag && one.peer == peer; };
     if (dead_.count(peer) != 0 || std::any_of(arriving_.begin(), arriving_.end(), is_dropped)) continue;
     // In this order: what was sent after an envelope is not here before it. An envelope that is here is read first.
+    if (std::any_of(reading_.begin(), reading_.end(), is_envelope)) continue;
     if (!waits(peer, kPayloadTag) || waits(peer, kEnvelopeTag)) continue;
     try {
       moved = drop_piece(peer) || moved;
@@ -295,6 +299,7 @@ void Progress::begin_receive(PeerId peer, const Message& message) {
   }
 }
 
+// Begins to. A large message needs its sender to go on, which may be stopped or dead: nobody else is to wait for that.
 bool Progress::receive_messages() {
   bool moved = false;
   for (int taken = 0; taken < 64; ++taken) {
@@ -312,18 +317,42 @@ bool Progress::receive_messages() {
       if (found) break;
     }
     if (!found) break;
-    const PeerId peer = status.MPI_SOURCE;
     int size = 0;
     PENSTOCK_MPI_CALL(MPI_Get_count(&status, MPI_BYTE, &size));
-    Message message(static_cast<size_t>(size));
     moved = true;
-    if (!succeeds(peer, MPI_Mrecv(message.data(), size, MPI_BYTE, &handle, &status), "MPI_Mrecv")) continue;
-    silent_.erase(peer);
-    if (dead_.count(peer) != 0) continue;
-    if (tag == kControlTag) {
-      deliver(MessageArrived{peer, std::move(message)});
+    Reading& reading = reading_.emplace_back();
+    reading.peer = status.MPI_SOURCE;
+    reading.tag = tag;
+    reading.message.resize(static_cast<size_t>(size));
+    reading.requests.emplace_back(MPI_REQUEST_NULL);
+    const int begun = MPI_Imrecv(reading.message.data(), size, MPI_BYTE, &handle, reading.requests.data());
+    (void)succeeds(reading.peer, begun, "MPI_Imrecv");
+  }
+  return moved;
+}
+
+// Hands on the messages that are whole, but none before an earlier one of the same peer.
+bool Progress::complete_messages() {
+  bool moved = false;
+  std::set<PeerId> late;
+  for (auto it = reading_.begin(); it != reading_.end();) {
+    const auto reading = it++;
+    const PeerId peer = reading->peer;
+    if (late.count(peer) == 0 && dead_.count(peer) == 0 && complete(peer, reading->requests)) {
+      moved = true;
+      silent_.erase(peer);
+      const int tag = reading->tag;
+      Message message = std::move(reading->message);
+      reading_.erase(reading);
+      if (tag == kControlTag) {
+        deliver(MessageArrived{peer, std::move(message)});
+      } else {
+        begin_receive(peer, message);
+      }
+    } else if (dead_.count(peer) != 0) {
+      messages_set_aside_.splice(messages_set_aside_.end(), reading_, reading);
     } else {
-      begin_receive(peer, message);
+      late.insert(peer);
     }
   }
   return moved;

@@ -5,6 +5,9 @@
 // of at most max_message_bytes, in order. MPI keeps messages of one tag between two ranks in order, so receives that are
 // posted envelope by envelope match the right pieces.
 //
+// Nothing waits in a call for a message to be whole, which takes its sender, who may stand still: later ones of the same
+// sender wait for it, and nobody else.
+//
 // Receiving never touches a batch buffer: pieces land in a staging buffer that the thread owns until the event loop
 //   releases it.
 //
@@ -96,6 +99,12 @@ class Progress {
     ChunkBufferRef chunk_buffer;
     Nanoseconds begun = 0;
   };
+  struct Reading {  // a message, or an envelope, that is not whole yet
+    PeerId peer = 0;
+    int tag = 0;
+    Message message;
+    std::vector<MPI_Request> requests;
+  };
   struct Arriving {
     PeerId peer = 0;
     Message envelope;
@@ -127,6 +136,7 @@ class Progress {
   bool drop_pieces(PeerId peer, uint64_t before);
   bool drop_stray_pieces();
   bool receive_messages();
+  bool complete_messages();
   void complete_sends();
   bool complete_receives();
   bool must_drive(Nanoseconds now) const;
@@ -150,6 +160,7 @@ class Progress {
   MPI_Comm programs_ = MPI_COMM_NULL;            // what was joined
   MPI_Request last_barrier_ = MPI_REQUEST_NULL;  // of who joined: never waited for
   std::list<Outgoing> sending_;
+  std::list<Reading> reading_;
   std::list<Arriving> arriving_;
   std::map<PeerId, uint64_t> pieces_sent_;
   std::map<PeerId, uint64_t> pieces_taken_;  // that a receive was begun for
@@ -163,6 +174,7 @@ class Progress {
   // What belongs to dead peers. Their requests may never complete, and MPI may use their memory as long as it lives:
   // nobody looks at them again.
   std::list<Outgoing> sends_set_aside_;
+  std::list<Reading> messages_set_aside_;
   std::list<Arriving> arrivals_set_aside_;
 
   Mutex mutex_;
