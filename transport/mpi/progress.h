@@ -55,7 +55,7 @@
 
 namespace penstock::mpi {
 
-class Progress {
+class Progress : public std::enable_shared_from_this<Progress> {
  public:
   // Starts the thread, which calls MPI_Init_thread, or duplicates the program's communicator, and waits for that.
   // Error(peer_lost) after options.start_timeout_s; the thread, which nothing can call back from MPI, is then left
@@ -121,6 +121,7 @@ class Progress {
   void take_communicator(int handle);
   bool meet_at_end(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
   void end_thread() PENSTOCK_EXCLUDES(mutex_);
+  void leave_behind() PENSTOCK_EXCLUDES(mutex_);
   bool at_end();
   static int on_finalize(MPI_Comm, int, void* progress, void*);
   void loop();
@@ -141,7 +142,7 @@ class Progress {
   bool complete_receives();
   bool must_drive(Nanoseconds now) const;
   bool any_send_to_wait_for() const;
-  void call_in_thread(std::function<void()> work);
+  void call_in_thread(std::function<void()> work) PENSTOCK_EXCLUDES(mutex_);
   void deliver(Incoming incoming);
   std::unique_ptr<std::vector<std::byte>> staging_buffer(size_t bytes);
 
@@ -191,7 +192,8 @@ class Progress {
   bool order_wakes_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread sleeps for longer than an order may wait
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   bool ends_now_ PENSTOCK_GUARDED_BY(mutex_) = false;  // whatever is under way
-  bool all_met_ PENSTOCK_GUARDED_BY(mutex_) = false;   // at the barrier of the end
+  bool left_behind_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  bool all_met_ PENSTOCK_GUARDED_BY(mutex_) = false;  // at the barrier of the end
   bool failed_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);
 };

@@ -32,7 +32,7 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
     if (given_up) break;
   }
   if (given_up || started.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    new std::shared_ptr<Progress>(progress);  // never destroyed: the thread is still in there
+    progress->leave_behind();
     if (given_up) {
       throw Error(ErrorKind::runtime, "asked to end while this rank waited for the others in MPI_Init", "");
     }
@@ -216,6 +216,7 @@ void Progress::call_in_thread(std::function<void()> work) {
   }
   // What `work` touches must be its own: after the deadline it may still be running.
   if (finished.wait_for(kCollectiveTimeout) != std::future_status::ready) {
+    leave_behind();
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(world_.rank) + " waited " + std::to_string(kCollectiveTimeout.count()) +
                     " s for the other ranks to start",
@@ -270,12 +271,22 @@ int Progress::communicator_of(bool in) {
   return MPI_Comm_c2f(*found);
 }
 
-// The thread of one who joined makes no call that waits, so it can always be ended.
+// The thread is in a collective call that other ranks do not come to, and nothing calls it back: it stays with all it uses,
+// and nobody waits for it. It ends if they come after all.
+void Progress::leave_behind() {
+  new std::shared_ptr<Progress>(shared_from_this());  // never destroyed
+  MutexLock lock(mutex_);
+  left_behind_ = true;
+  ends_now_ = true;
+}
+
+// Once the ranks have met, the thread of one who joined makes no call that waits, so it can always be ended.
 void Progress::end_thread() {
   {
     MutexLock lock(mutex_);
     ends_now_ = true;
     changed_.notify_all();
+    if (left_behind_) return;
   }
   if (thread_.joinable()) thread_.join();
   // With the thread gone this is nobody else's.
@@ -289,6 +300,10 @@ void Progress::end_thread() {
 // In MPI_Finalize of a program that has not left: it would wait for ranks that wait for this one.
 int Progress::on_finalize(MPI_Comm, int key, void* progress, void*) {
   auto* const self = static_cast<Progress*>(progress);
+  {
+    MutexLock lock(self->mutex_);
+    if (self->left_behind_) return MPI_SUCCESS;  // whoever was to be told may be gone
+  }
   if (self->finalize_key_ != key) return MPI_SUCCESS;  // end_thread() takes it away
   self->finalize_key_ = MPI_KEYVAL_INVALID;
   if (self->before_finalize_) self->before_finalize_();
