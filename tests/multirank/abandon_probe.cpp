@@ -209,15 +209,15 @@ void watch(Endpoint& end, const std::vector<std::string>& pids) {
   end.send(kStopsInMessage, Message(1, std::byte{1}));
   wait_for_stop(stops_in_message);
   std::set<PeerId> heard;
-  const auto hear = [&](PeerId peer) {
+  const auto receive_from = [&](PeerId peer) {
     for (MessageArrived message; heard.count(peer) == 0 && wait_for(end, message);) heard.insert(message.peer);
     return heard.count(peer) != 0;
   };
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // what has left rank 6 is found
   end.send(1, Message(1, std::byte{1}));
-  std::printf("rank 1 %s\n", hear(1) ? "answers" : "is not heard");
+  std::printf("rank 1 %s\n", receive_from(1) ? "answers" : "is not heard");
   ::kill(stops_in_message, SIGCONT);
-  std::printf("rank %d %s\n", kStopsInMessage, hear(kStopsInMessage) ? "is heard" : "is not heard");
+  std::printf("rank %d %s\n", kStopsInMessage, receive_from(kStopsInMessage) ? "is heard" : "is not heard");
   const int stopping = std::stoi(pids[1]);
   wait_until_stopped(end, stopping);
   std::printf("cpu_ms %.1f\n", cpu_ms_in_a_second());
