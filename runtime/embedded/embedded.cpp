@@ -23,7 +23,7 @@ ReceiverOptions receiver_options(const Job& job) {
   ReceiverOptions options;
   options.prefetch = job.loader.prefetch;
   options.hold = job.trainer.hold;
-  options.batch_timeout_ns = static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9);
+  options.batch_timeout_ns = static_cast<Nanoseconds>(job.longest_wait_s() * 1e9);
   return options;
 }
 
