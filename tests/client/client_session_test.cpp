@@ -93,6 +93,7 @@ TEST_CASE("wait limit: a program waits for batches longer than its job waits for
   job.balancer.on_all_lost = AllLostPolicy::wait;
   CHECK(job.longest_wait_s() == 330);
   CHECK(receiver_options(job).batch_timeout_ns == 330 * kSecond);  // the receiver says nothing earlier
+  CHECK(coordinator_options(job).listing_ns == 297 * kSecond);  // the coordinator names whom it waits for before that
 }
 
 TEST_CASE("batches given back: of the pool for room, of the iteration for the time that a program has") {
