@@ -20,7 +20,8 @@
 // Fork: the child must not use it, and is told so; release() and stop() say nothing there: the socket is the parent's.
 // Failure: what the receiver refuses or fails is thrown as that Error; Error(peer_lost) when the receiver hangs up, or
 //   is silent for Job::longest_wait_s(); Error(usage) when the program holds all batches and asks for another. release()
-//   and stop() never throw.
+//   and stop() never throw. After a next() that got none in time the next one waits for the same batch; all other silence
+//   ends the session.
 #pragma once
 
 #include <atomic>
@@ -138,7 +139,8 @@ class ClientSession {
   void without_lock(const Call& call) PENSTOCK_REQUIRES(mutex_);
 
   [[noreturn]] void hung_up(const std::string& what) PENSTOCK_REQUIRES(mutex_);
-  [[noreturn]] void too_late(const std::string& what, Nanoseconds limit_ns) PENSTOCK_REQUIRES(mutex_);
+  [[noreturn]] void too_late(const std::string& what, uint64_t iteration, Nanoseconds limit_ns)
+      PENSTOCK_REQUIRES(mutex_);
   [[noreturn]] void holds_too_much() const;
 
   const Options options_;
