@@ -256,7 +256,7 @@ std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& wha
     }
     switch (wait_deadline.look(returned_.still_all_held(iteration), returned_.any_of(iteration))) {
       case WaitDeadline::WaitOutcome::wait: break;
-      case WaitDeadline::WaitOutcome::loaders_late: too_late(what, wait_deadline.limit_ns());
+      case WaitDeadline::WaitOutcome::loaders_late: too_late(what, iteration, wait_deadline.limit_ns());
       case WaitDeadline::WaitOutcome::program_late: holds_too_much();
     }
     if (options_.while_waiting && wait_deadline.callback_due()) {
@@ -380,12 +380,18 @@ void ClientSession::hung_up(const std::string& what) {
   throw Error(ErrorKind::peer_lost, why, options_.server.empty() ? "" : "see the messages of " + options_.server);
 }
 
-void ClientSession::too_late(const std::string& what, Nanoseconds limit_ns) {
-  failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(limit_ns / kSecond) +
-             " s for " + what + " of split '" + options_.split + "'";
-  // An answer that comes after all would be taken for that to the next question.
-  socket_.close();
-  throw Error(ErrorKind::peer_lost, failure_,
+// `iteration`: whose next batch it is; 0: another answer.
+void ClientSession::too_late(const std::string& what, uint64_t iteration, Nanoseconds limit_ns) {
+  const std::string failure = "trainer " + std::to_string(opened_.replica) + " waited " +
+                              std::to_string(limit_ns / kSecond) + " s for " + what + " of split '" + options_.split +
+                              "'";
+  // A batch that comes after all is the next call's, as after an interruption. Other answers are the receiver's own, whose
+  // silence is its end; one that came after all would be taken for that to the next question.
+  if (iteration == 0) {
+    failure_ = failure;
+    socket_.close();
+  }
+  throw Error(ErrorKind::peer_lost, failure,
               warnings_.empty() ? "see the loaders' messages; trainer.timeout_s sets the limit" : warnings_.back());
 }
 

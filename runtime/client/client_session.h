@@ -19,8 +19,9 @@
 //   memory with whoever holds that, or a batch with images there.
 // Fork: the child must not use it, and is told so; release() and stop() say nothing there: the socket is the parent's.
 // Failure: what the receiver refuses or fails is thrown as that Error; Error(peer_lost) when the receiver hangs up, or
-//   is silent for longest_wait_ns(); Error(usage) when the program holds all batches and asks for another. release()
-//   and stop() never throw.
+//   is silent for Job::longest_wait_s(); Error(usage) when the program holds all batches and asks for another. release()
+//   and stop() never throw. After a next() that got none in time the next one waits for the same batch; all other silence
+//   ends the session.
 #pragma once
 
 #include <atomic>
@@ -73,7 +74,7 @@ class ClientSession {
     std::string split;                     // in messages, as the following
     int hold = 0;                          // trainer.hold
     std::string server;                    // whose messages say more: "`penstock run`"; empty: there are none
-    Nanoseconds timeout_ns = 0;            // longest_wait_ns(), for a batch
+    Nanoseconds timeout_ns = 0;            // Job::longest_wait_s(), for a batch
     Nanoseconds opening_timeout_ns = 0;    // for the answer to open(), which may begin with a start of workers
     std::function<std::string()> problem;  // what ended a receiver in this process; may say nothing
     std::function<void(const std::string&)> on_warning;  // both may throw, and are called without the lock
@@ -138,7 +139,8 @@ class ClientSession {
   void without_lock(const Call& call) PENSTOCK_REQUIRES(mutex_);
 
   [[noreturn]] void hung_up(const std::string& what) PENSTOCK_REQUIRES(mutex_);
-  [[noreturn]] void too_late(const std::string& what, Nanoseconds limit_ns) PENSTOCK_REQUIRES(mutex_);
+  [[noreturn]] void too_late(const std::string& what, uint64_t iteration, Nanoseconds limit_ns)
+      PENSTOCK_REQUIRES(mutex_);
   [[noreturn]] void holds_too_much() const;
 
   const Options options_;

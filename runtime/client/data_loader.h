@@ -50,7 +50,8 @@
 //   program at this receiver, or replicas at different cursors), peer_lost when the receiver is not there, went away,
 //   or stays silent for trainer.timeout_s. Where an iteration itself cannot go on (dataset, replicas at different
 //   cursors), each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is
-//   needed; batches that are held stay valid.
+//   needed, but where only a batch did not come in time: the next call waits for the same one. Batches that are held
+//   stay valid.
 // The library installs no signal handlers and never prints.
 #pragma once
 

@@ -1,6 +1,6 @@
 // How long a client waits for an answer of its receiver, and for whom: the loaders, or its own program.
 //
-//   WaitDeadline wait_deadline(clock, longest_wait_ns(job));
+//   WaitDeadline wait_deadline(clock, static_cast<Nanoseconds>(job.longest_wait_s() * 1e9));
 //   switch (wait_deadline.look(holds_all, gives_back)) ...   // every few milliseconds of the wait
 //   if (wait_deadline.callback_due()) while_waiting();       // a few times a second
 //
@@ -19,18 +19,8 @@
 #include <optional>
 
 #include "runtime/base/clock.h"
-#include "runtime/job/job.h"
 
 namespace penstock {
-
-// The wait for an answer that loaders are needed for: trainer.timeout_s. Where the job itself waits for lost loaders,
-// the time in which their silence is noticed and they may come back is added: otherwise the program would give up
-// before the job does, and nobody would name the loss as the cause.
-inline Nanoseconds longest_wait_ns(const Job& job) {
-  double seconds = job.trainer.timeout_s;
-  if (job.balancer.on_all_lost == AllLostPolicy::wait) seconds += job.balancer.lost_after_s + job.balancer.wait_s;
-  return static_cast<Nanoseconds>(seconds * 1e9);
-}
 
 class WaitDeadline {
  public:

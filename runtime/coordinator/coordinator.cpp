@@ -33,7 +33,8 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
   return options;
 }
 
-constexpr Nanoseconds kLongPause = kSecond;  // between two ticks, of which there are several a second
+constexpr Nanoseconds kLongPause = kSecond;        // between two ticks, of which there are several a second
+constexpr Nanoseconds kAnswerTakes = 2 * kSecond;  // of a loader that has tried again for balancer.retry_s
 
 class CoordinatorImpl final : public Coordinator {
  public:
@@ -51,7 +52,7 @@ class CoordinatorImpl final : public Coordinator {
             {options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded, options.hosts,
              balancer_options(options).lost_after_ns,
              static_cast<Nanoseconds>(options.balancer.all_lost_wait_s() * 1e9),
-             balancer_options(options).retry_for_ns},
+             std::max(options.listing_ns, balancer_options(options).retry_for_ns + kAnswerTakes)},
             clock, [this](PeerId peer, const ControlMessage& message) { answer(peer, message); },
             [this](const std::string& text) {
               if (notice_) notice_(text);
@@ -559,17 +560,26 @@ class CoordinatorImpl final : public Coordinator {
     for (const SamplesHeld& event : events) apply(event);
   }
   // When all loaders that had such a split open are lost, the balancer fails its lease streams once it knows that none of
-  // the others can read it. That one cannot is said as late as that, because it may still be trying again.
+  // the others can read it. That one cannot is said as late as that, because it may still list its files, or be trying
+  // again. The wait has a limit, SplitRegistryOptions::listing_ns, and people are told of it.
   void say_who_cannot_read() {
     if (clock_.now() - last_loss_ns_ < balancer_options(options_).all_lost_ns) return;
     std::vector<SamplesHeld> events;
-    for (const auto& [id, stream] : streams_) {
+    for (auto& [id, stream] : streams_) {
       if (!stream.some_left_out) continue;
       const OpenedSplit* const split = splits_.find(stream.fingerprint);
       if (split == nullptr || !split->same_list.empty()) continue;
+      bool waits = false;
       for (const PeerId loader : joined_) {
-        if (!splits_.will_answer(loader, stream.fingerprint)) events.push_back({id, loader, {}});
+        if (splits_.will_answer(loader, stream.fingerprint)) {
+          waits = true;
+        } else {
+          events.push_back({id, loader, {}});
+        }
       }
+      if (!waits || std::exchange(stream.wait_named, true) || !notice_) continue;
+      notice_("split '" + split->resolved.name +
+              "' waits until one of the loaders that live has opened it: " + splits_.why_not_open(stream.fingerprint));
     }
     for (const SamplesHeld& event : events) apply(event);
   }
@@ -658,7 +668,7 @@ class CoordinatorImpl final : public Coordinator {
     const ErrorKind kind = joined_.empty() || unreadable ? ErrorKind::peer_lost : ErrorKind::runtime;
     std::string reason = unreadable ? unreadable_samples(it->second, a.unreadable) + ": " + a.reason : a.reason;
     if (unreadable && it->second.some_left_out) {
-      const std::string why = splits_.why_left_out(it->second.fingerprint);
+      const std::string why = splits_.why_not_open(it->second.fingerprint);
       reason += "; the loaders that live have not opened the split" + (why.empty() ? why : ": " + why);
     }
     if (joined_.empty() || unreadable) all_lost_ = reason;

@@ -38,9 +38,10 @@ struct CoordinatorOptions {
   std::vector<int> nodes;          // node number of every peer, by PeerId
   std::vector<std::string> hosts;  // its host, for messages; empty: they are all on one
   BalancerSpec balancer;
-  int chunk_samples = 0;  // 0: chosen
-  bool embedded = false;  // see BalancerOptions
-  bool serving = false;   // the job does not end with its programs
+  int chunk_samples = 0;       // 0: chosen
+  Nanoseconds listing_ns = 0;  // see SplitRegistryOptions; balancer.retry_s at least
+  bool embedded = false;       // see BalancerOptions
+  bool serving = false;        // the job does not end with its programs
 };
 
 class Coordinator {

@@ -40,6 +40,7 @@ struct LeaseStream {
   // When it began, some loaders did not have the split open as the others did. All of its chunks are of one group then,
   // kWhole, which a loader holds as soon as it has the split open.
   bool some_left_out = false;
+  bool wait_named = false;  // for one of them, in a notice
   static constexpr int64_t kWhole = 0;
 
   // Made once for all chunks of a step; kept until the program has taken it.

@@ -14,7 +14,6 @@ namespace {
 constexpr int64_t kLargestChunk = 16;
 constexpr Nanoseconds kAskAgainAfter = 10 * kSecond;  // a loader that could not open a split
 constexpr Nanoseconds kLongListing = 10 * kSecond;    // after which people are told who is waited for
-constexpr Nanoseconds kAnswerTakes = 2 * kSecond;     // of a loader that has tried again for retry_ns
 
 // For messages, which stay short where there are hundreds.
 std::string first_of(const std::set<std::string>& all) {
@@ -409,10 +408,10 @@ bool SplitRegistry::nobody_can(const Split& split) const {
 }
 
 // The time counts from the first answer, too: where listing takes minutes everywhere, the first loader to end it would
-// otherwise leave all others behind. Where it is all that there is, it has the time in which it tries again.
+// otherwise leave all others behind. Where it is all that there is, it has as much time as a program waits.
 bool SplitRegistry::is_late(const Split& split, const Wait& wait) const {
   const Nanoseconds now = clock_.now();
-  if (!split.failed && nobody_has(split) && now - wait.since < options_.retry_ns + kAnswerTakes) return false;
+  if (!split.failed && nobody_has(split) && now - wait.since < options_.listing_ns) return false;
   return now - std::max(wait.since, split.answered_ns) >= options_.go_on_after_ns;
 }
 
@@ -423,10 +422,21 @@ bool SplitRegistry::will_answer(PeerId loader, Fingerprint fingerprint) const {
   return wait != split->second.waiting_for.end() && !is_late(split->second, wait->second);
 }
 
-std::string SplitRegistry::why_left_out(Fingerprint fingerprint) const {
+// Of those that list its files, or try again: since when.
+std::set<std::string> SplitRegistry::silences(const Split& split) const {
+  std::set<std::string> all;
+  for (const auto& [loader, wait] : split.waiting_for) {
+    if (split.left_out.count(loader) != 0) continue;
+    all.insert(name(loader) + " lives, and has sent no list of its files for " +
+               seconds_text(clock_.now() - wait.since));
+  }
+  return all;
+}
+
+std::string SplitRegistry::why_not_open(Fingerprint fingerprint) const {
   const auto split = splits_.find(fingerprint);
   if (split == splits_.end()) return {};
-  std::set<std::string> all;
+  std::set<std::string> all = silences(split->second);
   for (const auto& [loader, one] : split->second.left_out) all.insert(name(loader) + ": " + one.answer.error);
   return first_of(all);
 }
@@ -456,7 +466,11 @@ std::string SplitRegistry::names(const std::set<PeerId>& loaders) const {
 void SplitRegistry::settle(Split& split) {
   if (must_wait(split)) return;
   const bool refused = nobody_can(split) && (split.like != 0 || (!split.waiting.empty() && !may_return()));
-  if (refused) fail_by(split.left_out.begin()->first, split.left_out.begin()->second.answer, split);
+  if (refused) {
+    fail_by(split.left_out.begin()->first, split.left_out.begin()->second.answer, split);
+    const std::set<std::string> silent = silences(split);
+    if (!silent.empty()) split.problem.error += "; " + first_of(silent);
+  }
   if (split.like != 0) return decide(split);
   if (!split.failed) name_left_out(split);
   if (split.waiting.empty()) return;
@@ -528,7 +542,7 @@ void SplitRegistry::check_placement(Split& split) {
       lacking += "; " + name(loader) + " lacks " + what;
     }
     for (const PeerId loader : lost_) lacking += "; " + name(loader) + " was lost";
-    const std::string why = why_left_out(split.fingerprint);
+    const std::string why = why_not_open(split.fingerprint);
     if (!why.empty()) lacking += "; " + why;
     throw Error(lost_.empty() ? ErrorKind::dataset : ErrorKind::peer_lost,
                 "no loader can read " + std::to_string(missing.samples()) + " of the " + std::to_string(size) +

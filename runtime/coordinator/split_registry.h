@@ -21,7 +21,7 @@
 //   go_on_after_ns have passed since it was asked, and since the first answer of another one, the split is opened without
 //   it. From its answer on it takes part: OpenedSplit::same_list is who may be granted leases. Where nobody else has some
 //   of the samples (dataset.local), it is waited for all the same; and where nobody who lives has the split open, for
-//   retry_ns, because it may be trying again.
+//   listing_ns since it was asked, because it is all that there is.
 // A loader that cannot open a split which another one has listed is left out, and asked again after a while: it must not
 //   cost them the split. Only at the start, before any iteration has begun, what cannot be opened is a mistake about the
 //   data, which refuses the split, unless it is trouble that may pass. Where nobody can open it, it is refused with what
@@ -62,7 +62,7 @@ struct SplitRegistryOptions {
   std::vector<std::string> hosts;  // of every peer; empty: they are all on one
   Nanoseconds go_on_after_ns = 10 * kSecond;
   Nanoseconds all_lost_ns = 0;  // since the last loss; for so long one that was lost may come back
-  Nanoseconds retry_ns = 0;     // for so long a loader tries again what may pass by itself, before it answers
+  Nanoseconds listing_ns = 0;   // for so long a loader may list files, or try again, where no other has the split open
 };
 
 // What an OpenSplit asks for.
@@ -122,8 +122,8 @@ class SplitRegistry {
   OpenedSplit* find(Fingerprint fingerprint);
   // Was the loader asked to prepare the split, and may its answer still be waited for?
   bool will_answer(PeerId loader, Fingerprint fingerprint) const;
-  // What living loaders said that cannot open it; empty: there are none.
-  std::string why_left_out(Fingerprint fingerprint) const;
+  // What living loaders said that cannot open it, and since when others have said nothing; empty: there are none.
+  std::string why_not_open(Fingerprint fingerprint) const;
   // What waited for a placement that was being made goes on.
   void resume();
   // Is there a split open with samples that no loader but this one, and those in `leaving`, has on its disks?
@@ -203,6 +203,7 @@ class SplitRegistry {
   bool may_return() const;
   void name_the_late(Split& split);
   std::string names(const std::set<PeerId>& loaders) const;
+  std::set<std::string> silences(const Split& split) const;
   bool is_placed(Split& split);
   IndexRanges missing(OpenedSplit& opened);
   void judge(Split& split);

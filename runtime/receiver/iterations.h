@@ -90,7 +90,7 @@ class Iterations {
 
   void loader_lost(PeerId loader);
   void stop_all_of(int connection);
-  // Why a client has hung up that got no batch for as long as it waits; empty: it waits for none, or not for so long.
+  // Why a client gives up that got no batch for as long as it waits; empty: it waits for none, or not for so long.
   std::string waited_in_vain(int connection) const;
   void split_closed(int32_t split);  // its pools go
 

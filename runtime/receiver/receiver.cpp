@@ -396,8 +396,7 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
   }
 
   void drop_connection(int id) {
-    // Its DataLoader has told the program so by itself.
-    if (const std::string why = iterations_.waited_in_vain(id); !why.empty()) clients_.note_problem(why);
+    note_wait_in_vain(id);
     iterations_.stop_all_of(id);
     statistics_.client_gone(id);
     for (const int32_t split : splits_.of(id)) {
@@ -407,6 +406,11 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
     exports_.connection_gone(id);
   }
 
+  // Of a client that gives up its wait; its DataLoader has told the program so by itself.
+  void note_wait_in_vain(int id) {
+    if (const std::string why = iterations_.waited_in_vain(id); !why.empty()) clients_.note_problem(why);
+  }
+
   void handle_client(int id, const ClientMessage& message) {
     std::visit(overloaded{
                    [&](const ClientHello&) {},
@@ -414,7 +418,10 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
                    [&](const ClientIterate& m) { iterations_.begin(id, m); },
                    [&](const ClientNext& m) { iterations_.next(id, m); },
                    [&](const ClientRelease& m) { iterations_.release(id, m); },
-                   [&](const ClientStop& m) { iterations_.stop(id, m); },
+                   [&](const ClientStop& m) {
+                     note_wait_in_vain(id);
+                     iterations_.stop(id, m);
+                   },
                    [&](const ClientExportUsed& m) { exports_.used(id, m); },
                    [&](const ClientLinkAsked& m) { exports_.asked(id, m); },
                    [&](const ClientBufferRangesAsked& m) { exports_.asked(id, m); },

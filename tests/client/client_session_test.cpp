@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/embedded/embedded.h"
 #include "tests/support/error_of.h"
 
 namespace penstock {
@@ -88,9 +89,11 @@ TEST_CASE("wait limit: a program waits for batches longer than its job waits for
   job.trainer.timeout_s = 20;
   job.balancer.lost_after_s = 10;
   job.balancer.wait_s = 300;
-  CHECK(longest_wait_ns(job) == 20 * kSecond);
+  CHECK(job.longest_wait_s() == 20);
   job.balancer.on_all_lost = AllLostPolicy::wait;
-  CHECK(longest_wait_ns(job) == 330 * kSecond);
+  CHECK(job.longest_wait_s() == 330);
+  CHECK(receiver_options(job).batch_timeout_ns == 330 * kSecond);  // the receiver says nothing earlier
+  CHECK(coordinator_options(job).listing_ns == 297 * kSecond);  // the coordinator names whom it waits for before that
 }
 
 TEST_CASE("batches given back: of the pool for room, of the iteration for the time that a program has") {
@@ -358,15 +361,32 @@ TEST_CASE("a begin() that is interrupted when another thread has received its an
 TEST_CASE("a receiver that says nothing is given up, and stays so; one that hangs up is gone at once") {
   Talk talk(20 * kMillisecond);
   const uint64_t iteration = talk.begin(11);
-  const Error late = error_of([&] { (void)talk.session->next(iteration); });
+  const Error late = error_of([&] { (void)talk.session->stats(); });
   CHECK(late.kind() == ErrorKind::peer_lost);
-  CHECK(late.message() == "trainer 3 waited 0 s for the next batch of split 'train'");
-  CHECK(error_of([&] { (void)talk.session->stats(); }).message() == late.message());
+  CHECK(late.message() == "trainer 3 waited 0 s for statistics of split 'train'");
+  CHECK(error_of([&] { (void)talk.session->next(iteration); }).message() == late.message());
   Talk gone;
   gone.receiver.close();
   const Error hung_up = error_of([&] { (void)gone.session->stats(); });
   CHECK(hung_up.message().find("the receiver of trainer 3 on host ") == 0);
   CHECK(hung_up.remedy() == "see the messages of `penstock run`");
+}
+
+TEST_CASE("a batch that does not come in time ends its wait alone: where it comes after all it is the next call's") {
+  Talk talk(20 * kMillisecond);
+  const uint64_t iteration = talk.begin(11);
+  for (int again = 0; again < 2; ++again) {
+    const Error late = error_of([&] { (void)talk.session->next(iteration); });
+    CHECK(late.kind() == ErrorKind::peer_lost);
+    CHECK(late.message() == "trainer 3 waited 0 s for the next batch of split 'train'");
+  }
+  CHECK(talk.received<ClientNext>().iteration == 11);
+  talk.send(batch_of(11, 5));
+  talk.send(ClientStatsJson{"{}"});
+  CHECK(talk.session->stats() == "{}");  // the batch came first, and is no answer to this
+  (void)talk.received<ClientStats>();
+  CHECK(talk.session->next(iteration)->info.batch_buffer == 5);
+  CHECK(talk.silent());  // it was asked for once
 }
 
 TEST_CASE("a program that holds all batches and asks on is told so; what the receiver refuses comes as it is") {

@@ -1391,6 +1391,7 @@ TEST_CASE("a split that no loader can open is refused when all have said so, or 
   world.join(2);
   open_at_both(world, json);
   world.cannot_open(2, fingerprint);
+  std::string silence;
   SUBCASE("one is still to join") {
     world.pass(4 * kSecond);
     CHECK(world.take<SplitRefused>(0).empty());
@@ -1413,9 +1414,11 @@ TEST_CASE("a split that no loader can open is refused when all have said so, or 
     }
     SUBCASE("and does not answer") {
       world.pass(2 * kSecond);
+      silence = "; rank 3 (loader) lives, and has sent no list of its files for 5.0 s";
     }
   }
-  require_refused(world, ErrorKind::runtime, "rank 2 (loader): cannot list folder '/data': Input/output error");
+  require_refused(world, ErrorKind::runtime,
+                  "rank 2 (loader): cannot list folder '/data': Input/output error" + silence);
 }
 
 TEST_CASE("what one loader may not read refuses a split at the start, and not once an iteration has begun") {
@@ -1544,6 +1547,7 @@ TEST_CASE("where all others are lost, a loader that tries again to list the file
     }
     SUBCASE("it does not answer") {
       world.pass(10 * kSecond);
+      why = ": rank 3 (loader) lives, and has sent no list of its files for 32.0 s";
     }
     const auto failed = world.take<LeaseStreamFailed>(0);
     REQUIRE(failed.size() == 1);
@@ -1564,6 +1568,60 @@ TEST_CASE("where all others are lost, a loader that tries again to list the file
       REQUIRE(refused.size() == 1);
       CHECK(refused[0].error == "rank 3 (loader): cannot list folder '/data': Input/output error");
     }
+  }
+}
+
+TEST_CASE("a loader that lists its files for longer is waited for where the one that had listed them is lost") {
+  CoordinatorOptions options = World::options();
+  options.listing_ns = 270 * kSecond;
+  World world(options);
+  const std::string json = split_json();
+  join_and_open(world, json);
+  world.pass(60 * kSecond);
+  const auto opens_with_the_late = [&] {
+    CHECK(world.take<SplitOpened>(0).empty());
+    CHECK(world.take<SplitRefused>(0).empty());
+    world.prepared(3, json);
+    CHECK(world.take<SplitOpened>(0).size() == 1);
+  };
+  SUBCASE("an iteration has begun without it") {
+    world.prepared(2, json);
+    world.pass(11 * kSecond);
+    CHECK(world.take<SplitOpened>(0).size() == 1);
+    world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+    world.coordinator.handle(0, BatchBufferFree{7, 0});
+    world.pass(9 * kSecond);
+    world.notices.clear();
+    world.coordinator.peer_lost(2, "its socket closed", true);
+    world.pass(20 * kSecond);
+    const std::string silent = "rank 3 (loader) lives, and has sent no list of its files for ";
+    CHECK(world.take<LeaseStreamFailed>(0).empty());
+    REQUIRE(world.notices.size() == 2);  // the first one tells the loss
+    CHECK(world.notices[1] ==
+          "split 'train' waits until one of the loaders that live has opened it: " + silent + "82.0 s");
+    SUBCASE("it sends its list") {
+      world.prepared(3, json);
+      CHECK(world.take<LeaseGranted>(3).size() == 2);
+    }
+    SUBCASE("it never does") {
+      world.pass(171 * kSecond);
+      const auto failed = world.take<LeaseStreamFailed>(0);
+      REQUIRE(failed.size() == 1);
+      CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+      CHECK(failed[0].error.ends_with("; the loaders that live have not opened the split: " + silent + "270.0 s"));
+    }
+  }
+  SUBCASE("the split is not open yet") {
+    world.prepared(2, json);
+    world.pass(5 * kSecond);
+    world.coordinator.peer_lost(2, "its socket closed", true);
+    world.pass(35 * kSecond);
+    opens_with_the_late();
+  }
+  SUBCASE("the other one cannot open it") {
+    world.cannot_open(2, fingerprint_of(json));
+    world.pass(40 * kSecond);
+    opens_with_the_late();
   }
 }
 

@@ -217,6 +217,26 @@ def test_a_time_that_is_over_is_torchs_error():
         assert next(iter(loader)).tolist() == [0, 1, 2, 3] and time.monotonic() - begun < 15
 
 
+class LateOnce(Late):
+    def __getitem__(self, index):
+        time.sleep(1.5 if index == 0 and os.getpid() != self.quick else 0)
+        return index
+
+
+def test_a_batch_that_came_too_late_is_the_next_ones():
+    with penstock.DataLoader(LateOnce(), 4, num_workers=1, timeout=1) as loader:
+        batches, late = iter(loader), 0
+        while True:
+            try:
+                batch = next(batches)
+                break
+            except RuntimeError as error:
+                late += 1
+                assert "waited 1 s" in str(error) and late < 20, error
+        assert late > 0 and batch.tolist() == [0, 1, 2, 3]
+        assert next(batches).tolist() == [4, 5, 6, 7]
+
+
 class NoPage(LookupError):
     """Wants more than a text."""
 

@@ -106,7 +106,7 @@ class DataLoader:
         DataLoader gives. The loader's own memory is never registered with CUDA: a non_blocking copy out of memory that is
         dropped at once would race.
     timeout
-        Seconds that next() waits; 0: trainer.timeout_s of the job.
+        Seconds that next() waits before it raises; the next one waits for the same batch. 0: trainer.timeout_s of the job.
     worker_init_fn
         Called with its number in each worker process, where samples are made in Python; torch's get_worker_info() answers there.
     generator
