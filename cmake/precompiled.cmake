@@ -4,6 +4,7 @@
 #   penstock_precompile(penstock_datasets library)   # -fPIC
 #   penstock_precompile(pack_test test)             # -fPIE, with doctest
 #   penstock_precompile(lanes_test optimised_test)  # the same, for tests compiled with -O1
+#   penstock_plain_program(bench_simulate)          # -fPIE and -O1: a program whose own loops do not matter
 #
 # gcc takes a precompiled header only for the position independence it was made for, and with optimisation or without.
 set(PENSTOCK_STANDARD_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstdio>
@@ -13,6 +14,7 @@ set(PENSTOCK_STANDARD_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <
 
 set(nothing ${PROJECT_BINARY_DIR}/nothing.cpp)
 file(CONFIGURE OUTPUT ${nothing} CONTENT "")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/main.cpp CONTENT "int main() {}\n")
 
 # With it ccache sees which precompiled header a file was compiled with; clang's would else hold when its headers were
 # written, and be refused in the next clone's build.
@@ -26,6 +28,11 @@ endfunction()
 add_library(penstock_precompiled_library OBJECT ${nothing})
 target_precompile_headers(penstock_precompiled_library PRIVATE ${PENSTOCK_STANDARD_HEADERS})
 penstock_trust_precompiled(penstock_precompiled_library)
+
+add_executable(penstock_precompiled_program ${PROJECT_BINARY_DIR}/main.cpp)
+target_precompile_headers(penstock_precompiled_program PRIVATE ${PENSTOCK_STANDARD_HEADERS})
+target_compile_options(penstock_precompiled_program PRIVATE $<$<CONFIG:Release>:-O1>)
+penstock_trust_precompiled(penstock_precompiled_program)
 
 if(PENSTOCK_TESTS AND NOT PENSTOCK_FUZZ)
   foreach(kind test optimised_test)
@@ -42,4 +49,9 @@ endif()
 function(penstock_precompile target kind)
   target_precompile_headers(${target} REUSE_FROM penstock_precompiled_${kind})
   penstock_trust_precompiled(${target})
+endfunction()
+
+function(penstock_plain_program target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  penstock_precompile(${target} program)
 endfunction()
