@@ -10,7 +10,7 @@ foreach(part IN LISTS PENSTOCK_PARTS)
   endif()
 endforeach()
 # What is called once a message, a batch or a job is inlined less, which takes a fifth of its compiling.
-foreach(part job process protocol report coordinator loader receiver embedded ranks client serving)
+foreach(part job process datasets protocol report coordinator loader receiver embedded ranks client serving)
   target_compile_options(penstock_${part} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-mllvm -inline-threshold=40>)
 endforeach()
 add_library(penstock::penstock ALIAS penstock)

@@ -422,7 +422,7 @@ bool SplitRegistry::will_answer(PeerId loader, Fingerprint fingerprint) const {
   return wait != split->second.waiting_for.end() && !is_late(split->second, wait->second);
 }
 
-// Of those that list its files, or try again: since when.
+// Who lists its files, or tries again, and since when.
 std::set<std::string> SplitRegistry::silences(const Split& split) const {
   std::set<std::string> all;
   for (const auto& [loader, wait] : split.waiting_for) {

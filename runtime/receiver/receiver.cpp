@@ -406,7 +406,7 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
     exports_.connection_gone(id);
   }
 
-  // Of a client that gives up its wait; its DataLoader has told the program so by itself.
+  // A client gives up its wait; its DataLoader has told the program so by itself.
   void note_wait_in_vain(int id) {
     if (const std::string why = iterations_.waited_in_vain(id); !why.empty()) clients_.note_problem(why);
   }
