@@ -30,7 +30,8 @@ constexpr size_t kMostOfRank = size_t{16} << 20;  // a report
 constexpr int kMostAtOnce = 1024;                 // that are let in before anybody is heard
 constexpr int kMostSilent = 64;                   // besides the job's ranks
 constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
-constexpr int kSendTimeout_ms = 5000;
+// Only a report fills the socket, and only launch that is stopped (Ctrl-Z) leaves it full.
+constexpr int kSendTimeout_ms = 60'000;
 // The listening socket is not polled while no descriptors are left, so that the next look must come by itself.
 constexpr int kLookAgain_ms = 200;
 

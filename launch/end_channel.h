@@ -89,7 +89,8 @@ class EndReporter {
   const std::string& problem() const noexcept { return problem_; }
 
   void running(bool loads);
-  // For launch's stdout. False: it was not sent, and this process may print it itself.
+  // For launch's stdout; waits up to a minute for a launch that is stopped. False: it was not sent, and this process may
+  // print it itself.
   bool report(const std::string& text);
   // It goes on for a while to end in order.
   void will_end(int exit_code, const std::string& why);

@@ -107,6 +107,20 @@ TEST_CASE("the report of rank 0 arrives whole, and no other rank's does") {
   CHECK_FALSE(EndReporter::from_environment().report(text));  // nobody asks
 }
 
+TEST_CASE("a launch that is stopped for a while as the job ends gets the report and the end") {
+  EndListener listener(kSpec, false, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  const std::string text(5'000'000, 'x');  // more than the sockets hold
+  std::thread rank([&] {
+    (void)zero.report(text);
+    zero.ended(0, "");
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5300));
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 0; }));
+  rank.join();
+  CHECK(listener.report() == text);
+}
+
 TEST_CASE("a rank that is killed hangs up without a word") {
   EndListener listener(kSpec, false, 0);
   {
