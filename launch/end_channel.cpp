@@ -182,6 +182,9 @@ bool EndListener::read_line(Connection& connection, const std::string& line, Nan
   if (const auto report = message.find("report"); connection.rank == 0 && report != message.end()) {
     if (report->is_string()) report_ = report->get<std::string>();
   }
+  if (const auto back = message.find("back"); connection.rank == 0 && back != message.end()) {
+    if (back->is_string()) job_.came_back(back->get<std::string>());
+  }
   if (message.contains("running")) job_.running(connection.rank, now, message.value("loads", nlohmann::json()) == true);
   const nlohmann::json why = message.value("why", nlohmann::json());
   const std::string cause = why.is_string() ? why.get<std::string>() : "";
@@ -241,6 +244,10 @@ bool EndReporter::report(const std::string& text) {
   const std::string line = json_text_replacing(nlohmann::json::object({{"report", text}}));
   if (line.size() < kMostOfRank) send(line);
   return fd_ && line.size() < kMostOfRank;
+}
+
+void EndReporter::came_back(const std::string& loaders) {
+  send(json_text_replacing(nlohmann::json::object({{"back", loaders}})));
 }
 
 void EndReporter::will_end(int exit_code, const std::string& why) {

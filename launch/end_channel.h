@@ -13,7 +13,8 @@
 //   {"will_end": code, "why": text} where the end takes a while, then {"end": code, "why": text, "mpi_ended": true}. A
 //   connection that closes without the last is a rank that was killed, or whose host is gone. For a rank on this host the
 //   kernel tells which signal it was, unless mpirun has collected the status before. Rank 0 also sends {"report": text},
-//   for launch's stdout: mpirun says nothing where it cannot write there.
+//   for launch's stdout: mpirun says nothing where it cannot write there. And {"back": names} of loaders that were lost
+//   and joined again: their processes have lived all the time, so that nothing else shows it here.
 // Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
 //   has at most 64 KiB, 16 MiB from a rank that has said it. A rank says its token once: who says to be one that has is
 //   hung up on, and so is the oldest that says nothing, where 64 more of them than the job has ranks are connected.
@@ -92,6 +93,8 @@ class EndReporter {
   // For launch's stdout; waits up to a minute for a launch that is stopped. False: it was not sent, and this process may
   // print it itself.
   bool report(const std::string& text);
+  // For launch's last line: the loaders that were lost and joined again, by name.
+  void came_back(const std::string& loaders);
   // It goes on for a while to end in order.
   void will_end(int exit_code, const std::string& why);
   // The first word counts. `mpi_ended`: by MPI_Finalize, where MPI was begun.

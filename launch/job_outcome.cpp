@@ -289,7 +289,7 @@ std::string JobOutcome::summary() const {
     if (!any_running() && !unheard().empty()) {
       text += "; " + unheard_text() + (unheard().size() > 1 ? " were" : " was") + " never heard of";
     }
-  } else if (!lost.empty() || !ended.empty() || !failed.empty()) {
+  } else if (!lost.empty() || !ended.empty() || !failed.empty() || !back_.empty()) {
     text = "the job is complete";
   }
   for (const int rank : failed) {
@@ -310,6 +310,7 @@ std::string JobOutcome::summary() const {
   for (size_t i = 0; i < ended.size(); ++i) {
     text += (i == 0 ? "; silent until it was ended (stopped, or cut off): " : ", ") + name(ended[i]);
   }
+  if (code() == 0 && !back_.empty()) text += "; lost for a while, and back: " + back_;
   return text;
 }
 

@@ -61,6 +61,8 @@ class JobOutcome {
   void ended(int rank, int exit_code, const std::string& why, Nanoseconds now, bool mpi_ended = true);
   // `status`: as of waitpid(), if it is known.
   void hung_up(int rank, Nanoseconds now, std::optional<int> status = {});
+  // Loaders that were lost and joined again, as rank 0 names them.
+  void came_back(const std::string& loaders) { back_ = loaders; }
   // It is known to be dead, and was not heard of: it died while the others came.
   void died_unheard(int rank, const std::string& host);
 
@@ -86,7 +88,8 @@ class JobOutcome {
   bool awaits_last_words() const;
   // 0 to 5, as the ranks mean it (runtime/base/error.h); 5 where no rank said how the job ended.
   int code() const;
-  // One line for people about how it ended: cause, rank, host; empty after a good end with all ranks.
+  // One line for people about how it ended: cause, rank, host; empty after a good end with all ranks, none of them
+  // lost meanwhile.
   std::string summary() const;
 
  private:
@@ -114,6 +117,7 @@ class JobOutcome {
   Spec spec_;
   std::map<int, Rank> ranks_;
   std::vector<int> left_;  // in order
+  std::string back_;
   bool ended_from_outside_ = false;
   bool mpi_ended_ = true;
   Nanoseconds last_change_ = 0;

@@ -110,6 +110,7 @@ struct LaunchEnd {
   int interrupted_by = 0;     // the signal
   std::string host;           // this one
   uint64_t oom_kills = 0;     // on this host, while the job ran
+  uint64_t memory_limit = 0;  // ulimit -v, in bytes, which this host's ranks inherit; 0: none
 };
 
 // The last line of the job, for people: cause, rank, host, signal; empty after an interruption and after a good end with

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -75,6 +76,11 @@ uint64_t count_oom_kills() {
     if (name == "oom_kill") return value;
   }
   return 0;
+}
+
+uint64_t memory_limit_here() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : 0;
 }
 
 }  // namespace
@@ -184,6 +190,12 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
     text += "; on this host memory ran out and the kernel killed " + std::to_string(end.oom_kills) +
             (end.oom_kills == 1 ? " process" : " processes") +
             " meanwhile (see dmesg); lower loader.threads, loader.cache_gb, loader.prefetch or the splits' batch_size";
+  }
+  // MPI_Init ends a rank that gets no memory, which then cannot say why.
+  const bool started = job.any_running() || job.code() != static_cast<int>(ErrorKind::peer_lost);
+  if (!text.empty() && !started && end.memory_limit > 0) {
+    text += "; on this host `ulimit -v` allows each process " + std::to_string(end.memory_limit / 1'000'000) +
+            " MB, which may be too little for MPI: raise it";
   }
   return text;
 }
@@ -448,7 +460,8 @@ int run_launch_line(const LaunchLine& line) {
   // Whoever read may have left; a disk that is full is an error (main.cpp).
   if (!written && errno == EPIPE) std::clearerr(stdout);
   const JobOutcome& job = ends.job();
-  const LaunchEnd end{status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before};
+  const LaunchEnd end{
+      status, killed, interrupted_by, host_name(), count_oom_kills() - oom_kills_before, memory_limit_here()};
   if (const std::string last = closing_line(end, job); !last.empty()) {
     std::fprintf(stderr, "penstock: %s\n", without_controls(last).c_str());
   }

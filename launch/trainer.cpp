@@ -309,6 +309,13 @@ int conclude(const RunRequest& request, const Job& job, const Receiver& receiver
   const Goodbye& goodbye = receiver.goodbye();
   if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
   const nlohmann::json report = merge_reports(receiver.reports());
+  std::string back;
+  for (const nlohmann::json& rank : report["ranks"]) {
+    for (const nlohmann::json& name : rank.value("back_loaders", nlohmann::json::array())) {
+      back += (back.empty() ? "" : ", ") + name.get<std::string>();
+    }
+  }
+  if (request.end != nullptr && !back.empty()) request.end->came_back(back);
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.profile_file.empty()) save_profile(request, job, report);
   if (!request.quiet && request.json) std::fputs(report_text(report).c_str(), stderr);

@@ -229,6 +229,9 @@ class CoordinatorImpl final : public Coordinator {
     }
     for (const Loss& loss : losses_) figures.lost.push_back(text_of(loss));
     figures.left = {left_.begin(), left_.end()};
+    for (const auto& [loader, incarnation] : incarnations_) {
+      if (joined_.count(loader) != 0) figures.back.push_back(name(loader));
+    }
     figures.losses = loss_count_;
     figures.leaves = leave_count_;
     return figures;

@@ -80,6 +80,7 @@ class Coordinator {
     // kMostListed of `losses`: a loader that comes and goes all day is listed each time.
     std::vector<std::string> lost;
     std::vector<std::string> left;  // in good order, likewise
+    std::vector<std::string> back;  // loaders that were lost and have joined again, each once: "rank 3 (loader)"
     int64_t losses = 0;
     int64_t leaves = 0;
   };

@@ -144,6 +144,7 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
       report["balance"] = coordinator_->balance();
       report["lost_loaders"] = figures.lost;
       report["left_loaders"] = figures.left;
+      report["back_loaders"] = figures.back;
       report["losses"] = figures.losses;  // of which the last are listed
       report["leaves"] = figures.leaves;
     }

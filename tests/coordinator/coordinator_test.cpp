@@ -805,9 +805,12 @@ TEST_CASE("a loader that was given up is fenced until it joins again as its next
   CHECK(world.take<LeaseGranted>(3).empty());
   CHECK(world.take<PrepareSplit>(3).empty());
 
+  CHECK(world.coordinator.figures().back.empty());
+
   world.clock.advance(2 * kSecond);
   world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2, 3});
+  CHECK(world.coordinator.figures().back == std::vector<std::string>{"rank 3 (loader)"});
   CHECK(world.take<PrepareSplit>(3).size() == 1);  // it has dropped its splits, and is asked again
   CHECK(world.take<LeaseGranted>(3).size() == 1);  // what it had is not made yet, and waits
   REQUIRE(world.coordinator.figures().lost.size() == 1);
@@ -833,6 +836,7 @@ TEST_CASE("a loader that was given up is fenced until it joins again as its next
   world.coordinator.handle(3, LoaderHello{8, 2, 1, 1100});
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
   CHECK(world.coordinator.figures().losses == 1100);
+  CHECK(world.coordinator.figures().back.empty());
 }
 
 // Where each node's disks have some of the samples. Ten of them, in batches of four for each of two receivers.

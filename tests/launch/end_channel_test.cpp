@@ -87,6 +87,18 @@ TEST_CASE("a rank that does not reach launch says where it looked for it") {
   CHECK_FALSE(one.report("text"));
 }
 
+TEST_CASE("which loaders are back is heard of rank 0 alone") {
+  EndListener listener(kSpec, false, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  EndReporter one = reporter_of(listener, "1", listener.token());
+  zero.came_back("rank 1 (loader)");
+  one.came_back("rank 7 (loader)");
+  one.ended(0, "");
+  zero.ended(0, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.left().empty() && job.any() && job.code() == 0; }));
+  CHECK(listener.job().summary() == "the job is complete; lost for a while, and back: rank 1 (loader)");
+}
+
 TEST_CASE("the report of rank 0 arrives whole, and no other rank's does") {
   EndListener listener(kSpec, false, 0);
   EndReporter zero = reporter_of(listener, "0", listener.token());

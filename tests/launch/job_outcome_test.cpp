@@ -57,6 +57,18 @@ TEST_CASE("a loader that was killed on the way does not spoil the job, and is na
   CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
 }
 
+TEST_CASE("loaders that were lost and are back are named behind those that are gone, where the job is complete") {
+  JobOutcome job = running_job();
+  job.came_back("rank 1 (loader)");
+  for (const int rank : {0, 1}) job.ended(rank, 0, "", kSecond);
+  JobOutcome all = job;
+  all.ended(2, 0, "", kSecond);
+  CHECK(all.summary() == "the job is complete; lost for a while, and back: rank 1 (loader)");
+  job.hung_up(2, kSecond, SIGKILL);
+  CHECK(job.summary() ==
+        "the job is complete; killed by SIGKILL: rank 2 (host b); lost for a while, and back: rank 1 (loader)");
+}
+
 TEST_CASE("how a rank ended is said where its host's kernel has told") {
   JobOutcome job = running_job();
   job.hung_up(1, kSecond, SIGKILL);

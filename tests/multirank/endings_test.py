@@ -542,6 +542,7 @@ def test_a_loader_that_was_given_up_comes_back():
             assert any(rank["role"] == "loader" and rank["rank"] == 3 for rank in report["ranks"]), running.log()
             assert "lost rank 3 (loader): silent for 0." in running.text("stderr"), running.log()
             assert "rank 3 (loader) is back" in running.text("stderr"), running.log()
+            assert "the job is complete; lost for a while, and back: rank 3 (loader)" in running.text("stderr"), running.log()
 
 
 def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():

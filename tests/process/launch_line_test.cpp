@@ -315,3 +315,24 @@ TEST_CASE("the last line tells the cause, where it was, and whether memory ran o
           "loader.cache_gb, loader.prefetch or the splits' batch_size");
   CHECK(closing_line({.interrupted_by = SIGINT, .host = "a"}, job) == "");
 }
+
+TEST_CASE("where ranks are gone before the job ran, the last line names a limit on their memory") {
+  const LaunchEnd limited{.wait_status = 1 << 8, .host = "a", .memory_limit = 700'000'000};
+  const std::string hint =
+      "; on this host `ulimit -v` allows each process 700 MB, which may be too little for MPI: raise it";
+  JobOutcome job({.ranks = 2}, 0);
+  CHECK(closing_line(limited, job).ends_with("what it said stands above" + hint));
+  JobOutcome refused = job;
+  refused.began(0, "a", 0);
+  refused.ended(0, 3, "a bad key", 0);
+  CHECK(closing_line(limited, refused).ends_with(": a bad key; rank 1 was never heard of"));
+
+  for (const int rank : {0, 1}) job.began(rank, "a", 0);
+  JobOutcome running = job;
+  job.hung_up(1, 0, 1 << 8);  // as waitpid() has it
+  CHECK(closing_line(limited, job).ends_with("left without a word, with status 1: rank 1 (host a)" + hint));
+  CHECK(closing_line({.interrupted_by = SIGINT, .host = "a", .memory_limit = 1}, job) == "");
+  for (const int rank : {0, 1}) running.running(rank, 0);
+  running.hung_up(1, 0, 1 << 8);
+  CHECK(closing_line(limited, running).ends_with("with status 1: rank 1 (host a)"));
+}
