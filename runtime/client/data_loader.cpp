@@ -179,7 +179,7 @@ Batch& BatchIterator::operator*() const {
   return place_->batch;
 }
 BatchIterator& BatchIterator::operator++() {
-  if (at_end()) return *this;
+  if (!place_) return *this;
   place_->batch = {};
   place_->batch = place_->stream.next();
   return *this;
