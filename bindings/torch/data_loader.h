@@ -101,7 +101,7 @@ class ExampleStream {
 };
 
 // The same as an input iterator: ++ lets go of the current example (unless it is kept elsewhere) and takes the next.
-// Copies are the same iteration.
+// Copies are the same iteration. As penstock::BatchIterator where ++ or begin() throws.
 class ExampleIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -117,7 +117,7 @@ class ExampleIterator {
   }
   Example* operator->() const { return &**this; }
   ExampleIterator& operator++() {
-    if (at_end()) return *this;
+    if (!place_) return *this;
     place_->example.reset();  // first of all, or its memory would count as held while the next is waited for
     place_->example = place_->stream.next();
     return *this;

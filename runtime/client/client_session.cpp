@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <type_traits>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -181,8 +180,7 @@ T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   const uint64_t question = questions_.ask();
   ReceiverAnswer answer;
   try {
-    const bool opens = std::is_same_v<T, ClientOpened>;
-    answer = answer_to(question, what, opens ? options_.opening_timeout_ns : options_.timeout_ns);
+    answer = answer_to(question, what, options_.answer_timeout_ns);
   } catch (...) {  // interrupted by while_waiting, or an end of the conversation
     if (auto left = questions_.abandon(question)) {
       try {

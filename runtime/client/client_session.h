@@ -19,7 +19,7 @@
 //   memory with whoever holds that, or a batch with images there.
 // Fork: the child must not use it, and is told so; release() and stop() say nothing there: the socket is the parent's.
 // Failure: what the receiver refuses or fails is thrown as that Error; Error(peer_lost) when the receiver hangs up, or
-//   is silent for Job::longest_wait_s(); Error(usage) when the program holds all batches and asks for another. release()
+//   is silent for as long as the options say; Error(usage) when the program holds all batches and asks for another. release()
 //   and stop() never throw. After a next() that got none in time the next one waits for the same batch; all other silence
 //   ends the session.
 #pragma once
@@ -75,7 +75,7 @@ class ClientSession {
     int hold = 0;                          // trainer.hold
     std::string server;                    // whose messages say more: "`penstock run`"; empty: there are none
     Nanoseconds timeout_ns = 0;            // Job::longest_wait_s(), for a batch
-    Nanoseconds opening_timeout_ns = 0;    // for the answer to open(), which may begin with a start of workers
+    Nanoseconds answer_timeout_ns = 0;     // for all other answers; that to open() may begin with a start of workers
     std::function<std::string()> problem;  // what ended a receiver in this process; may say nothing
     std::function<void(const std::string&)> on_warning;  // both may throw, and are called without the lock
     std::function<void()> while_waiting;

@@ -101,10 +101,9 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session.hold = connection_.job.trainer.hold;
     session.server = server_name(connection_.origin);
     session.timeout_ns = static_cast<Nanoseconds>(connection_.job.longest_wait_s() * 1e9);
-    session.opening_timeout_ns = session.timeout_ns;
-    if (embedded()) {  // which lists the data set and starts workers; neither is a wait for a batch
-      session.opening_timeout_ns =
-          std::max(session.timeout_ns, static_cast<Nanoseconds>(TrainerSpec{}.timeout_s * 1e9));
+    session.answer_timeout_ns = session.timeout_ns;
+    if (embedded()) {  // which lists the data set, starts workers and gets memory for batches; none is a wait for a batch
+      session.answer_timeout_ns = std::max(session.timeout_ns, static_cast<Nanoseconds>(TrainerSpec{}.timeout_s * 1e9));
     }
     if (connection_.host) session.problem = [host = connection_.host.get()] { return host->problem(); };
     session.on_warning = options.on_warning;
@@ -180,7 +179,7 @@ Batch& BatchIterator::operator*() const {
   return place_->batch;
 }
 BatchIterator& BatchIterator::operator++() {
-  if (at_end()) return *this;
+  if (!place_) return *this;
   place_->batch = {};
   place_->batch = place_->stream.next();
   return *this;

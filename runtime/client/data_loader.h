@@ -51,7 +51,8 @@
 //   or stays silent for trainer.timeout_s. Where an iteration itself cannot go on (dataset, replicas at different
 //   cursors), each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is
 //   needed, but where only a batch did not come in time: the next call waits for the same one. Batches that are held
-//   stay valid.
+//   stay valid. An iterator whose ++ threw has no batch, and compares as the end does; another ++ asks again. A begin()
+//   that threw may have begun its epoch: set_epoch() has the next one begin that again.
 // The library installs no signal handlers and never prints.
 #pragma once
 

@@ -568,6 +568,7 @@ class CoordinatorImpl final : public Coordinator {
   void say_who_cannot_read() {
     if (clock_.now() - last_loss_ns_ < balancer_options(options_).all_lost_ns) return;
     std::vector<SamplesHeld> events;
+    std::set<std::string> waiting;  // once, however many trainers have the split open
     for (auto& [id, stream] : streams_) {
       if (!stream.some_left_out) continue;
       const OpenedSplit* const split = splits_.find(stream.fingerprint);
@@ -580,9 +581,12 @@ class CoordinatorImpl final : public Coordinator {
           events.push_back({id, loader, {}});
         }
       }
-      if (!waits || std::exchange(stream.wait_named, true) || !notice_) continue;
-      notice_("split '" + split->resolved.name +
-              "' waits until one of the loaders that live has opened it: " + splits_.why_not_open(stream.fingerprint));
+      if (!waits || std::exchange(stream.wait_named, true)) continue;
+      waiting.insert("split '" + split->resolved.name + "' waits until one of the loaders that live has opened it: " +
+                     splits_.why_not_open(stream.fingerprint));
+    }
+    for (const std::string& text : waiting) {
+      if (notice_) notice_(text);
     }
     for (const SamplesHeld& event : events) apply(event);
   }

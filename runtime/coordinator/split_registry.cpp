@@ -438,6 +438,8 @@ std::string SplitRegistry::why_not_open(Fingerprint fingerprint) const {
   if (split == splits_.end()) return {};
   std::set<std::string> all = silences(split->second);
   for (const auto& [loader, one] : split->second.left_out) all.insert(name(loader) + ": " + one.answer.error);
+  if (split->second.failed)
+    all.insert(split->second.problem.error);  // one sees other files than those that are lost saw
   return first_of(all);
 }
 

@@ -122,7 +122,8 @@ class SplitRegistry {
   OpenedSplit* find(Fingerprint fingerprint);
   // Was the loader asked to prepare the split, and may its answer still be waited for?
   bool will_answer(PeerId loader, Fingerprint fingerprint) const;
-  // What living loaders said that cannot open it, and since when others have said nothing; empty: there are none.
+  // What living loaders said that cannot open it, or see other files, and since when others have said nothing; empty:
+  // there are none.
   std::string why_not_open(Fingerprint fingerprint) const;
   // What waited for a placement that was being made goes on.
   void resume();

@@ -124,14 +124,15 @@ TEST_CASE("batches given back: of the pool for room, of the iteration for the ti
 
 // A session, and its receiver's end of the socket.
 struct Talk {
-  explicit Talk(Nanoseconds timeout_ns = 10 * kSecond) {
+  explicit Talk(Nanoseconds timeout_ns = 10 * kSecond, std::optional<Nanoseconds> answer_timeout_ns = {}) {
     auto [mine, theirs] = packet_socket_pair();
     receiver = PacketSocket(std::move(theirs));
     ClientSession::Options options;
     options.split = "train";
     options.hold = 2;
     options.server = "`penstock run`";
-    options.timeout_ns = options.opening_timeout_ns = timeout_ns;
+    options.timeout_ns = timeout_ns;
+    options.answer_timeout_ns = answer_timeout_ns.value_or(timeout_ns);
     options.on_warning = [this](const std::string& text) { warned.push_back(text); };
     options.while_waiting = [this] {
       if (interrupt) throw std::runtime_error("interrupted");
@@ -387,6 +388,16 @@ TEST_CASE("a batch that does not come in time ends its wait alone: where it come
   (void)talk.received<ClientStats>();
   CHECK(talk.session->next(iteration)->info.batch_buffer == 5);
   CHECK(talk.silent());  // it was asked for once
+}
+
+TEST_CASE(
+    "a short limit for batches is none for what the receiver answers itself, whose silence would end the session") {
+  Talk talk(20 * kMillisecond, 10 * kSecond);
+  talk.meanwhile = [&] {  // later than that
+    talk.meanwhile = nullptr;
+    talk.send(ClientStatsJson{"{}"});
+  };
+  CHECK(talk.session->stats() == "{}");
 }
 
 TEST_CASE("a program that holds all batches and asks on is told so; what the receiver refuses comes as it is") {

@@ -717,6 +717,29 @@ TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for ot
   CHECK(epoch_of(loader).size() == 50);
 }
 
+TEST_CASE("an iterator whose ++ was interrupted has the batch after all, by another ++") {
+  const TinyDataset data(50);
+  struct Interrupted {};
+  bool interrupt = false;
+  DataLoaderOptions options;
+  options.while_waiting = [&] {
+    if (interrupt) throw Interrupted{};
+  };
+  DataLoader loader(data.job(), "train", options);
+  BatchIterator iterator = loader.begin();
+  std::vector<Batch> held{*iterator};
+  for (int i = 1; i < 5; ++i) held.push_back(*++iterator);
+  interrupt = true;
+  for (int again = 0; again < 2; ++again) CHECK_THROWS_AS(++iterator, Interrupted);
+  CHECK(iterator == loader.end());
+  interrupt = false;
+  held.clear();
+  CHECK((++iterator)->step() == 5);
+  CHECK((++iterator)->step() == 6);
+  CHECK(++iterator == loader.end());
+  CHECK(++iterator == loader.end());
+}
+
 TEST_CASE("threads that wait for the same iteration, or for iterations of one loader, each get their batches") {
   const TinyDataset data(400);
   DataLoaderOptions options;

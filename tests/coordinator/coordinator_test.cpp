@@ -1594,6 +1594,7 @@ TEST_CASE("a loader that lists its files for longer is waited for where the one 
     CHECK(world.take<SplitOpened>(0).size() == 1);
     world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
     world.coordinator.handle(0, BatchBufferFree{7, 0});
+    world.coordinator.handle(1, OpenLeaseStream{8, fingerprint_of(json), 1, 0, 0});
     world.pass(9 * kSecond);
     world.notices.clear();
     world.coordinator.peer_lost(2, "its socket closed", true);
@@ -1606,6 +1607,13 @@ TEST_CASE("a loader that lists its files for longer is waited for where the one 
     SUBCASE("it sends its list") {
       world.prepared(3, json);
       CHECK(world.take<LeaseGranted>(3).size() == 2);
+    }
+    SUBCASE("it sees other files") {
+      world.prepared(3, json, 9, "bb");
+      world.pass(kSecond);
+      const auto failed = world.take<LeaseStreamFailed>(0);
+      REQUIRE(failed.size() == 1);
+      CHECK(failed[0].error.ends_with("rank 3 (loader) sees another dataset for split 'train': 9 samples, not 10"));
     }
     SUBCASE("it never does") {
       world.pass(171 * kSecond);

@@ -1,14 +1,14 @@
 // What abandon_test.py starts as seven ranks: what MPI's endpoint does about a peer that sends nonsense, and then a chunk
 // (rank 2), about one that announces a chunk for which there is no memory (rank 3), about one that MPI fails for when it is
-// asked who failed (rank 4), about one whose chunk MPI does not receive (rank 5), about one that stops while a message of it
-// is under way (rank 6), and about one that stops while a send to it and a chunk of it are under way, is given up, goes on,
-// stops again and is abandoned (rank 1); and where MPI fails and it is nobody's failure. Rank 0 prints what it saw, a line
-// each.
+// asked who failed, just when a message of it was found (rank 4), about one whose chunk MPI does not receive (rank 5), about
+// one that stops while a message of it is under way (rank 6), and about one that stops while a send to it and a chunk of it
+// are under way, is given up, goes on, stops again and is abandoned (rank 1); and where MPI fails and it is nobody's
+// failure. Rank 0 prints what it saw, a line each.
 //
 // Five functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
 // size into it, or stops the process between a chunk's envelope and its payload, or when a message has begun to leave.
-// MPI_Improbe fails once where it is told to, MPI_Iprobe fails for one rank, and MPI_Irecv for another. MPI_Get_count makes
-// too much of the first piece of rank 3.
+// MPI_Improbe fails once where it is told to, and behind a message of rank 4; MPI_Iprobe fails for one rank, and MPI_Irecv
+// for another. MPI_Get_count makes too much of the first piece of rank 3.
 #include <mpi.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -86,7 +86,9 @@ constexpr int kPayloadTag = 3;
 extern "C" __attribute__((visibility("default"))) int MPI_Improbe(int source, int tag, MPI_Comm comm, int* found,
                                                                   MPI_Message* message, MPI_Status* status) {
   if (failing_looks > 0 && failing_looks-- > 0) return MPI_ERR_OTHER;
-  return PMPI_Improbe(source, tag, comm, found, message, status);
+  const int code = PMPI_Improbe(source, tag, comm, found, message, status);
+  if (code == MPI_SUCCESS && *found != 0 && status->MPI_SOURCE == kFailsWhenAsked) failing_looks = 1;
+  return code;
 }
 
 extern "C" __attribute__((visibility("default"))) int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* found,
@@ -202,8 +204,8 @@ void wait_until_stopped(Endpoint& end, int pid) {
 
 void watch(Endpoint& end, const std::vector<std::string>& pids) {
   show(end, 5);
-  failing_looks = 1;
-  show(end, 1);
+  end.send(kFailsWhenAsked, Message(1, std::byte{1}));
+  show(end, 2);
   // Where MPI can read the memory of a stopped process, all of its message comes nevertheless.
   const int stops_in_message = std::stoi(pids[kStopsInMessage]);
   end.send(kStopsInMessage, Message(1, std::byte{1}));
@@ -284,7 +286,12 @@ int main() {
       end->send(0, Message(kChunkBytes, std::byte{1}));
       for (;;) ::pause();
     }
-    while (rank == kFailsWhenAsked) ::pause();
+    if (rank == kFailsWhenAsked) {
+      MessageArrived message;
+      if (!wait_for(*end, message)) return 1;
+      end->send(0, Message(1, std::byte{1}));
+      for (;;) ::pause();
+    }
     watch(*end, pids);
     ::_exit(0);  // MPI_Finalize would wait for the dead
   } catch (const std::exception& error) {

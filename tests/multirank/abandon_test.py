@@ -2,10 +2,10 @@
 the next one arrives whole; one that announces a chunk for which there is no memory is reported, and what it has under way is
 dropped although no envelope follows, at the second try where there is no memory at the first: its sends end. One whose chunk
 MPI does not receive is lost, and no chunk comes of it. One that stops in the middle of a message keeps nobody else from being
-heard. Where MPI fails, each living peer is asked for alone: the one that it fails for is lost, or, where it is nobody's
-failure, all are. One that stops in the middle of a chunk and was given up is waited for no more: flush() no longer times out
-for its sake, and the progress thread sleeps; when it goes on, its chunk arrives. So it is with one that was abandoned, of
-which no chunk comes any more."""
+heard. Where MPI fails, each living peer is asked for alone: the one that it fails for is lost, behind what it had said, or,
+where it is nobody's failure, all are. One that stops in the middle of a chunk and was given up is waited for no more: flush()
+no longer times out for its sake, and the progress thread sleeps; when it goes on, its chunk arrives. So it is with one that was
+abandoned, of which no chunk comes any more."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def look(mca):
     assert "damaged 2: rank 2 sent a chunk's envelope that is too short" in first, log
     assert re.search("damaged 3: rank 3 (announced a chunk of 3221225472 bytes, for which there is no memory here|sent a chunk's envelope)", first), log
     assert "rank 3 has sent all" in first, log
-    assert "lost 5: MPI_Irecv failed: " in first and "lost 4: MPI_Iprobe failed: " in first, log
+    assert "lost 5: MPI_Irecv failed: " in first and "rank 4 has sent all\nlost 4: MPI_Iprobe failed: " in first, log
     everybody = re.findall(r"lost (\d): (MPI_Improbe failed: .*)", said)
     assert [peer for peer, _ in everybody] == ["1", "2", "3", "4", "5", "6"] and len({why for _, why in everybody}) == 1, log
     assert "rank 1 answers" in said and "rank 6 is heard" in said and said.count("rank 1 is stopped") == 2, log

@@ -310,6 +310,7 @@ bool Progress::receive_messages() {
     for (const int wanted : {kControlTag, kEnvelopeTag}) {
       const int code = MPI_Improbe(MPI_ANY_SOURCE, wanted, comm_, &found, &handle, &status);
       if (code != MPI_SUCCESS) {
+        (void)complete_messages();  // the last words of who failed come before its loss, behind which nobody hears it
         find_who_failed(code);
         return true;
       }
@@ -331,19 +332,22 @@ bool Progress::receive_messages() {
   return moved;
 }
 
-// Hands on the messages that are whole, but none before an earlier one of the same peer.
+// Hands on the messages that are whole, but none before an earlier one of the same peer. What a dead peer says is dropped,
+// and set aside where it is not whole at once: one that MPI lost may live, and go on saying that it does.
 bool Progress::complete_messages() {
   bool moved = false;
   std::set<PeerId> late;
   for (auto it = reading_.begin(); it != reading_.end();) {
     const auto reading = it++;
     const PeerId peer = reading->peer;
-    if (late.count(peer) == 0 && dead_.count(peer) == 0 && complete(peer, reading->requests)) {
+    const bool dead = dead_.count(peer) != 0;
+    if (late.count(peer) == 0 && complete(peer, reading->requests)) {
       moved = true;
       silent_.erase(peer);
       const int tag = reading->tag;
       Message message = std::move(reading->message);
       reading_.erase(reading);
+      if (dead) continue;
       if (tag == kControlTag) {
         deliver(MessageArrived{peer, std::move(message)});
       } else {

@@ -15,9 +15,10 @@
 //
 // When the peer dies in between, the receives may never complete and MPI may still write: the staging buffer is
 // quarantined (kept, never reused) until the process ends. Once it is abandoned, neither its requests nor its messages
-// are looked at again, so that they keep the thread neither polling nor from flushing; sends to it, which Open MPI 4 may
-// answer over TCP by ending this rank, are not begun. What is under way with a peer that was given up as silent is looked
-// at as ever, because it may still complete, but keeps the thread neither polling nor from flushing until the peer is heard.
+// are looked at again (one that is whole when it is found is dropped), so that they keep the thread neither polling nor from
+// flushing; sends to it, which Open MPI 4 may answer over TCP by ending this rank, are not begun. What is under way with a
+// peer that was given up as silent is looked at as ever, because it may still complete, but keeps the thread neither polling
+// nor from flushing until the peer is heard.
 //
 // An envelope that cannot be read is PeerDamaged, and its chunk is lost. The next envelope tells how many pieces belong to
 // what was lost: these are received first, and dropped. Until it comes, if it does, pieces are dropped as they come, so that
