@@ -9,7 +9,7 @@ foreach(part IN LISTS PENSTOCK_PARTS)
     penstock_unity(penstock_${part} 12)
   endif()
 endforeach()
-# What is called once a message, a batch or a job is inlined less, which takes a fifth of its compiling.
+# What is called once a message, a batch or a job need not be inlined as much, and is compiled sooner so.
 foreach(part job process datasets protocol report coordinator loader receiver embedded ranks client serving)
   target_compile_options(penstock_${part} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-mllvm -inline-threshold=40>)
 endforeach()

@@ -4,7 +4,7 @@
 #   penstock_precompile(penstock_datasets library)   # -fPIC
 #   penstock_precompile(pack_test test)             # -fPIE, with doctest
 #   penstock_precompile(lanes_test optimised_test)  # the same, for tests compiled with -O1
-#   penstock_plain_program(bench_simulate)          # -fPIE and -O1: a program whose own loops do not matter
+#   penstock_plain_program(bench_simulate)          # -fPIE and -O1, without doctest: a program whose own loops do not matter
 #
 # gcc takes a precompiled header only for the position independence it was made for, and with optimisation or without.
 set(PENSTOCK_STANDARD_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstdio>
