@@ -101,6 +101,7 @@ def no_leftovers(wait_s=5.0, shared_machine=None):
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="leftovers-") as private:
         env = dict(os.environ, **{MARK: mark, "TMPDIR": private})
+        env.pop("PYTHONUNBUFFERED", None)  # with it Python writes a line in pieces, and mpirun mixes those of several ranks
 
         def files():
             inside = {os.path.join(private, name) for name in os.listdir(private)}
