@@ -74,7 +74,7 @@ class ClientSession {
     std::string split;                     // in messages, as the following
     int hold = 0;                          // trainer.hold
     std::string server;                    // whose messages say more: "`penstock run`"; empty: there are none
-    Nanoseconds timeout_ns = 0;            // Job::longest_wait_s(), for a batch
+    Nanoseconds timeout_ns = 0;            // Job::longest_wait_ns(), for a batch
     Nanoseconds answer_timeout_ns = 0;     // for all other answers; that to open() may begin with a start of workers
     std::function<std::string()> problem;  // what ended a receiver in this process; may say nothing
     std::function<void(const std::string&)> on_warning;  // both may throw, and are called without the lock

@@ -100,7 +100,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session.split = resolved_.name;
     session.hold = connection_.job.trainer.hold;
     session.server = server_name(connection_.origin);
-    session.timeout_ns = static_cast<Nanoseconds>(connection_.job.longest_wait_s() * 1e9);
+    session.timeout_ns = connection_.job.longest_wait_ns();
     session.answer_timeout_ns = session.timeout_ns;
     if (embedded()) {  // which lists the data set, starts workers and gets memory for batches; none is a wait for a batch
       session.answer_timeout_ns = std::max(session.timeout_ns, static_cast<Nanoseconds>(TrainerSpec{}.timeout_s * 1e9));

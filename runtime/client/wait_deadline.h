@@ -1,6 +1,6 @@
 // How long a client waits for an answer of its receiver, and for whom: the loaders, or its own program.
 //
-//   WaitDeadline wait_deadline(clock, static_cast<Nanoseconds>(job.longest_wait_s() * 1e9));
+//   WaitDeadline wait_deadline(clock, job.longest_wait_ns());
 //   switch (wait_deadline.look(holds_all, gives_back)) ...   // every few milliseconds of the wait
 //   if (wait_deadline.callback_due()) while_waiting();       // a few times a second
 //

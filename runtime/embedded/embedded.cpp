@@ -23,7 +23,7 @@ ReceiverOptions receiver_options(const Job& job) {
   ReceiverOptions options;
   options.prefetch = job.loader.prefetch;
   options.hold = job.trainer.hold;
-  options.batch_timeout_ns = static_cast<Nanoseconds>(job.longest_wait_s() * 1e9);
+  options.batch_timeout_ns = job.longest_wait_ns();
   return options;
 }
 
@@ -32,7 +32,7 @@ CoordinatorOptions coordinator_options(const Job& job) {
   options.balancer = job.balancer;
   options.chunk_samples = job.loader.chunk_samples;
   // A little less than a program waits, which would otherwise give up first and could not say for whom it waited.
-  options.listing_ns = static_cast<Nanoseconds>(job.longest_wait_s() * 0.9e9);
+  options.listing_ns = job.longest_wait_ns() / 10 * 9;
   return options;
 }
 

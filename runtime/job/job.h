@@ -279,9 +279,9 @@ struct Job : JobContent {
   // How long a program waits for an answer that loaders are needed for: trainer.timeout_s. Where the job itself waits for
   // lost loaders, the time in which their silence is noticed and they may come back is added: otherwise the program would
   // give up before the job does, and nobody would name the loss as the cause.
-  double longest_wait_s() const noexcept {
+  int64_t longest_wait_ns() const noexcept {
     const bool waits = balancer.on_all_lost == AllLostPolicy::wait;
-    return trainer.timeout_s + (waits ? balancer.lost_after_s + balancer.wait_s : 0);
+    return static_cast<int64_t>((trainer.timeout_s + (waits ? balancer.lost_after_s + balancer.wait_s : 0)) * 1e9);
   }
 };
 

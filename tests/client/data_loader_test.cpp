@@ -680,15 +680,20 @@ TEST_CASE("start() does not wait; an iteration given up before its first batch c
   CHECK_FALSE(BatchStream().next());
 }
 
-TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for other questions") {
-  const TinyDataset data(50);
-  struct Interrupted {};
-  bool interrupt = false;
+struct Interrupted {};
+// Waits of the loader throw as long as `interrupt` is set, as a program's Ctrl-C does.
+DataLoaderOptions interrupted_if(const bool& interrupt) {
   DataLoaderOptions options;
-  options.while_waiting = [&] {
+  options.while_waiting = [&interrupt] {
     if (interrupt) throw Interrupted{};
   };
-  DataLoader loader(data.job(), "train", options);
+  return options;
+}
+
+TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for other questions") {
+  const TinyDataset data(50);
+  bool interrupt = false;
+  DataLoader loader(data.job(), "train", interrupted_if(interrupt));
   std::vector<Batch> held;
   BatchStream stream = loader.start_at(0, 0);
   // As many as the program may hold: the next one waits until one is dropped.
@@ -719,13 +724,8 @@ TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for ot
 
 TEST_CASE("an iterator whose ++ was interrupted has the batch after all, by another ++") {
   const TinyDataset data(50);
-  struct Interrupted {};
   bool interrupt = false;
-  DataLoaderOptions options;
-  options.while_waiting = [&] {
-    if (interrupt) throw Interrupted{};
-  };
-  DataLoader loader(data.job(), "train", options);
+  DataLoader loader(data.job(), "train", interrupted_if(interrupt));
   BatchIterator iterator = loader.begin();
   std::vector<Batch> held{*iterator};
   for (int i = 1; i < 5; ++i) held.push_back(*++iterator);
