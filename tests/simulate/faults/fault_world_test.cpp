@@ -2,6 +2,7 @@
 //
 //   fault_world_test                                  # the seeds below
 //   PENSTOCK_FULL=1 fault_world_test                  # many more
+//   PENSTOCK_WORLDS=2000 fault_world_test             # as many as that in the first case
 //   PENSTOCK_SEED=123 fault_world_test                # this world alone, with everything that happens in it
 #include "tests/simulate/faults/fault_world.h"
 
@@ -58,7 +59,8 @@ const WorldResult& undisturbed(uint64_t seed) {
 TEST_CASE("the stream goes on, exactly once, whatever befalls loaders, as long as one is healthy") {
   const int64_t seed_alone = number_of("PENSTOCK_SEED", 0);
   const int64_t first = seed_alone > 0 ? seed_alone : 1;
-  const int64_t worlds = seed_alone > 0 ? 1 : number_of("PENSTOCK_FULL", 0) > 0 ? 20'000 : 2'000 / kSanitizedFactor;
+  const int64_t usual = number_of("PENSTOCK_FULL", 0) > 0 ? 20'000 : 1'000 / kSanitizedFactor;
+  const int64_t worlds = seed_alone > 0 ? 1 : number_of("PENSTOCK_WORLDS", usual);
   MESSAGE("seeds " << first << " to " << first + worlds - 1);
   Sums sums;
   for (int64_t seed = first; seed < first + worlds; ++seed) {

@@ -122,7 +122,8 @@ def try_one(folder, file, text, instead):
         result = build(folder)
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
         try:
-            test = run([f"tests/simulate/faults/{PROGRAM}", "--source-file=*/fault_world_test.cpp"], os.path.join(folder, "build/release"), timeout=300)
+            test = run([f"tests/simulate/faults/{PROGRAM}", "--source-file=*/fault_world_test.cpp"], os.path.join(folder, "build/release"), timeout=300,
+                       env=dict(os.environ, PENSTOCK_WORLDS="2000"))
         except subprocess.TimeoutExpired:
             return "caught: the test does not end"
         if test.returncode == 0:
