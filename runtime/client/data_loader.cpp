@@ -117,6 +117,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
     asked_.raw_images = options.raw_images;
     asked_.gpu_images = options.gpu_images;
+    asked_.longest_wait_ns = connection_.job.longest_wait_ns();
     try {
       session_->open(asked_);
     } catch (const Error&) {

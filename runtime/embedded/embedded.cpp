@@ -23,7 +23,6 @@ ReceiverOptions receiver_options(const Job& job) {
   ReceiverOptions options;
   options.prefetch = job.loader.prefetch;
   options.hold = job.trainer.hold;
-  options.batch_timeout_ns = job.longest_wait_ns();
   return options;
 }
 

@@ -60,11 +60,12 @@ struct ClientWelcome {
   std::string overrides_json;  // `penstock serve`: its command line's, a list; the program's own come after them
 };
 struct ClientOpen {
-  std::string json;            // the resolved split, canonical
-  int32_t dtype = -1;          // DType wanted; -1: the pipeline's
-  int32_t channels_last = -1;  // 0, 1; -1: the split's
-  bool raw_images = false;     // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
-  bool gpu_images = false;     // and in memory that loaders' GPUs export, where they are there
+  std::string json;             // the resolved split, canonical
+  int32_t dtype = -1;           // DType wanted; -1: the pipeline's
+  int32_t channels_last = -1;   // 0, 1; -1: the split's
+  bool raw_images = false;      // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
+  bool gpu_images = false;      // and in memory that loaders' GPUs export, where they are there
+  int64_t longest_wait_ns = 0;  // Job::longest_wait_ns() of the program, whose job may say another; 0: for ever
 };
 // How images are finished for it, whose pipeline and split say `finish` and `channels_last`.
 FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen& asked);

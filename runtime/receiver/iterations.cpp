@@ -451,14 +451,14 @@ void Iterations::stop_all_of(int connection) {
 }
 
 std::string Iterations::waited_in_vain(int connection) const {
-  const Nanoseconds limit = options_.batch_timeout_ns;
   for (const auto& [id, iteration] : iterations_) {
+    if (iteration.connection != connection || !iteration.waiting) continue;
+    const ReceiverSplit& split = splits_.at(iteration.split_id);
+    const Nanoseconds limit = split.longest_wait_ns;
     // Its time has begun before the question came. One that holds all batches waits for itself.
-    const bool in_vain = iteration.connection == connection && iteration.waiting && !iteration.warned && limit > 0 &&
-                         clock_.now() - iteration.asked_at >= limit / 10 * 9;
-    if (!in_vain) continue;
-    return "no batch of split '" + splits_.at(iteration.split_id).resolved.name + "' came within " +
-           std::to_string(limit / kSecond) + " s (trainer.timeout_s)";
+    if (iteration.warned || limit <= 0 || clock_.now() - iteration.asked_at < limit / 10 * 9) continue;
+    return "no batch of split '" + split.resolved.name + "' came within " + std::to_string(limit / kSecond) +
+           " s (trainer.timeout_s)";
   }
   return {};
 }

@@ -25,9 +25,8 @@ struct ReceiverOptions {
   bool counted = true;  // false: another receiver of the same replica stands for it in the job's sums
   int prefetch = 2;
   int hold = 2;
-  Nanoseconds batch_timeout_ns = 0;  // Job::longest_wait_ns(), after which a program waits no longer; 0: never
-  std::string dump_folder;           // write every delivered batch there; empty: do not
-  bool dump_raw = false;             // the uint8 pixels instead of the finished tensor
+  std::string dump_folder;  // write every delivered batch there; empty: do not
+  bool dump_raw = false;    // the uint8 pixels instead of the finished tensor
   // Ranks of several processes: how often this one says that it lives, and after what silence of another trainer's
   // rank, or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
   Nanoseconds heartbeat_ns = 0;

@@ -21,6 +21,7 @@ ReceiverSplit split_of(const ClientOpen& message) {
                 "ask for another dtype than uint8");
   }
   split.finisher.emplace(finisher_of(split.pipeline(), split.finish));  // also what refuses a dtype
+  split.longest_wait_ns = message.longest_wait_ns;
   split.raw_images = message.raw_images && !split.pipeline().mixing_needs_float();
   split.gpu_images = message.gpu_images && split.raw_images && split.pipeline().soft_classes() == 0;
   split.delivered = split.raw_images ? FinishSpec{} : split.finish;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/fields.h"
 #include "runtime/job/job.h"
 #include "runtime/pixels/finish.h"
@@ -43,7 +44,8 @@ struct ReceiverSplit {
   std::optional<Finisher> finisher;  // to that
   PlanSpec shape;
   PlanShape plan;
-  bool opened = false;  // the coordinator knows the dataset's size
+  Nanoseconds longest_wait_ns = 0;  // after which the program gives up; 0: never
+  bool opened = false;              // the coordinator knows the dataset's size
 
   const Pipeline& pipeline() const noexcept { return variants->shared(); }
 

@@ -92,7 +92,6 @@ TEST_CASE("wait limit: a program waits for batches longer than its job waits for
   CHECK(job.longest_wait_ns() == 20 * kSecond);
   job.balancer.on_all_lost = AllLostPolicy::wait;
   CHECK(job.longest_wait_ns() == 330 * kSecond);
-  CHECK(receiver_options(job).batch_timeout_ns == 330 * kSecond);  // the receiver says nothing earlier
   CHECK(coordinator_options(job).listing_ns == 297 * kSecond);  // the coordinator names whom it waits for before that
 }
 

@@ -352,13 +352,16 @@ TEST_CASE("a receiver whose job waits for lost loaders has that much longer to a
   const UniqueFd listening = listen_abstract(name);
   const Environment here("PENSTOCK_RECEIVER", "@" + name);
   std::promise<void> over;
+  Nanoseconds longest_wait_ns = 0;
   std::thread receiver([&, ended = over.get_future()] {
     pollfd connection{listening.get(), POLLIN, 0};
     (void)::poll(&connection, 1, 5'000);
     PacketSocket client(UniqueFd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC)));
-    Packet hello;
+    Packet hello, opening;
     (void)client.receive_until(hello, 5 * kSecond);
     client.send(encode_client(ClientWelcome{}));
+    if (client.receive_until(opening, 5 * kSecond))
+      longest_wait_ns = std::get<ClientOpen>(decode_client(opening.bytes)).longest_wait_ns;
     ended.wait();  // it says nothing of the split, as where no loader is left
   });
   const MonotonicClock clock;
@@ -373,6 +376,7 @@ TEST_CASE("a receiver whose job waits for lost loaders has that much longer to a
   CHECK(error.kind() == ErrorKind::peer_lost);
   CHECK(error.message().find("s for the opening of split 'train'") != std::string::npos);
   CHECK(clock.now() - begun >= 1700 * kMillisecond);
+  CHECK(longest_wait_ns == 1700 * kMillisecond);  // the program's own, whatever the receiver's job says
 }
 
 TEST_CASE("dtype and memory format by choice: the same numbers") {

@@ -47,7 +47,7 @@ struct Desk {
             SharedMemory::Access::read);
       }
     };
-    splits.open(kClient, {split_json(), -1, -1, on_gpus, on_gpus});
+    splits.open(kClient, {split_json(), -1, -1, on_gpus, on_gpus, 300 * kSecond});
     REQUIRE(splits.find_opened(1) == nullptr);  // the dataset's size is not known
     SplitOpened opened;
     opened.fingerprint = 5;
@@ -192,7 +192,6 @@ using Steps = std::vector<int64_t>;
 
 TEST_CASE("of a client that hangs up it is known whether it has waited for a batch in vain") {
   Desk desk;
-  desk.options.batch_timeout_ns = 300 * kSecond;
   const ClientIteration iteration = desk.begin();
   desk.clock.advance(400 * kSecond);
   CHECK(desk.iterations.waited_in_vain(kClient) == "");  // it asks for none
