@@ -40,7 +40,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last, bool raw_images,
-                                 bool gpu_images, std::optional<bool> attach, nb::object on_warning,
+                                 bool gpu_images, std::optional<bool> attach, double timeout_s, nb::object on_warning,
                                  const JoinedRankHandle* receiver) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
@@ -52,6 +52,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.raw_images = raw_images;
   options.gpu_images = gpu_images;
   options.attach = attach;
+  options.timeout_s = timeout_s;
   if (receiver != nullptr) options.receiver = receiver->rank;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
@@ -173,15 +174,16 @@ void register_loader(nb::module_& module) {
              const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
              std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
              std::optional<bool> channels_last, bool raw_images, bool gpu_images, std::optional<bool> attach,
-             nb::object on_warning, const JoinedRankHandle* receiver) {
+             double timeout_s, nb::object on_warning, const JoinedRankHandle* receiver) {
             new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
                                          places_are_ranks, std::move(dtype), channels_last, raw_images, gpu_images,
-                                         attach, std::move(on_warning), receiver));
+                                         attach, timeout_s, std::move(on_warning), receiver));
           },
           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
           nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("gpu_images") = false,
-          nb::arg("attach").none(), nb::arg("on_warning").none(), nb::arg("receiver").none() = nb::none())
+          nb::arg("attach").none(), nb::arg("timeout_s") = 0.0, nb::arg("on_warning").none(),
+          nb::arg("receiver").none() = nb::none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
       .def(

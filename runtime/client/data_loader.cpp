@@ -100,15 +100,24 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session.split = resolved_.name;
     session.hold = connection_.job.trainer.hold;
     session.server = server_name(connection_.origin);
-    session.timeout_ns = connection_.job.longest_wait_ns();
-    session.answer_timeout_ns = session.timeout_ns;
+    session.timeout_ns = batch_timeout_ns(options);
+    session.answer_timeout_ns = connection_.job.longest_wait_ns();
     if (embedded()) {  // which lists the data set, starts workers and gets memory for batches; none is a wait for a batch
-      session.answer_timeout_ns = std::max(session.timeout_ns, static_cast<Nanoseconds>(TrainerSpec{}.timeout_s * 1e9));
+      session.answer_timeout_ns =
+          std::max(session.answer_timeout_ns, static_cast<Nanoseconds>(TrainerSpec{}.timeout_s * 1e9));
     }
     if (connection_.host) session.problem = [host = connection_.host.get()] { return host->problem(); };
     session.on_warning = options.on_warning;
     session.while_waiting = options.while_waiting;
     return session;
+  }
+
+  Nanoseconds batch_timeout_ns(const DataLoaderOptions& options) const {
+    if (!(options.timeout_s >= 0 && options.timeout_s <= 1e9))
+      throw Error(ErrorKind::usage, "timeout_s is " + std::to_string(options.timeout_s), "say 0 to 1e9 seconds");
+    Job job = connection_.job;
+    if (options.timeout_s > 0) job.trainer.timeout_s = options.timeout_s;
+    return job.longest_wait_ns();
   }
 
   void open(const DataLoaderOptions& options) {
@@ -117,7 +126,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
     asked_.raw_images = options.raw_images;
     asked_.gpu_images = options.gpu_images;
-    asked_.longest_wait_ns = connection_.job.longest_wait_ns();
+    asked_.longest_wait_ns = batch_timeout_ns(options);
     try {
       session_->open(asked_);
     } catch (const Error&) {

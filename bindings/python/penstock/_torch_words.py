@@ -139,10 +139,11 @@ def _placed(order: Order, torchs: bool) -> Order:
 
 
 class Machinery(NamedTuple):
-    """Words about who does the work: keys of the job."""
+    """Words about who does the work."""
 
     num_workers: int
-    keys: dict
+    timeout_s: float
+    keys: dict  # of the job
 
 
 def machinery(num_workers: Optional[int], prefetch_factor: Optional[int], timeout: Any, multiprocessing_context: Any,
@@ -164,15 +165,13 @@ def machinery(num_workers: Optional[int], prefetch_factor: Optional[int], timeou
     if elsewhere and (workers or prefetch_factor is not None):
         _note("num_workers and prefetch_factor have no meaning under `penstock run`, whose loaders are ranks of their own: "
               "loader.threads and loader.prefetch of the job say it")
-    if timeout:
-        if not isinstance(timeout, (int, float)) or timeout < 0:
-            raise UsageError(f"timeout={timeout!r}", "say seconds: 0 is the job's trainer.timeout_s")
-        keys["trainer__timeout_s"] = timeout
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise UsageError(f"timeout={timeout!r}", "say seconds: 0 is the job's trainer.timeout_s")
     if multiprocessing_context is not None:
         _note("multiprocessing_context has no meaning here: loaders are threads, and Python workers begin in one way")
     if pin_memory_device:
         _note("pin_memory_device has no meaning here: device= copies batches there")
-    return Machinery(workers, keys)
+    return Machinery(workers, min(float(timeout), 1e9), keys)
 
 
 _noted: set = set()

@@ -258,7 +258,8 @@ class DataLoader:
         replicas, replica, of_ranks = _place(order.num_replicas, order.rank, ranks_per_replica)
         self._options = dict(
             is_text=given.is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
-            places_are_ranks=of_ranks, dtype=_job.dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
+            places_are_ranks=of_ranks, dtype=_job.dtype_name(dtype), channels_last=channels_last, attach=attach, timeout_s=work.timeout_s,
+            on_warning=_warn)
         self._dataset: Any = None if of_job else dataset  # of a job, once it was asked for
         self._cut: Optional[Cut] = None  # of torch's data sets, whose epochs may be without a batch
         if torchs:
