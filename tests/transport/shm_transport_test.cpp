@@ -323,6 +323,17 @@ TEST_CASE(
   CHECK(message.message.size() == size_t{4} << 20);
 }
 
+TEST_CASE("what is sent to a peer that died before it had connected is not waited for") {
+  const std::string job = unique_job();
+  ShmOptions options = options_of(job, 0);
+  options.node_peers = {0, 1};
+  ShmEndpoint receiver(options);
+  receiver.send(1, Message(1, std::byte{1}));
+  CHECK_FALSE(receiver.flush(20 * kMillisecond));
+  receiver.abandon(1);
+  CHECK(receiver.flush(20 * kMillisecond));
+}
+
 TEST_CASE("peers that talk without a pause are heard in turn") {
   const std::string job = unique_job();
   const auto options = [&](PeerId self) {

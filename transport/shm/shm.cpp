@@ -293,6 +293,7 @@ bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
 
 void ShmEndpoint::abandon(PeerId id) {
   if (Peer* peer = find(id)) peer->arenas.clear();
+  silent_.insert(id);  // flush() would wait for one that died before it had connected
 }
 
 bool ShmEndpoint::poll(Incoming& incoming) {

@@ -92,7 +92,7 @@ class ShmEndpoint final : public Endpoint {
   std::map<PeerId, std::unique_ptr<Peer>> peers_;
   std::map<PeerId, std::vector<Waiting>> waiting_;  // sent before the peer connected
   std::map<uint32_t, const Arena*> arenas_;
-  std::set<PeerId> silent_;      // given up, and not heard since
+  std::set<PeerId> silent_;      // given up or dead, and not heard since
   PeerId served_ = -1;           // whose turn poll() took last
   std::vector<Incoming> ready_;  // ChunkBufferReturned and PeerLost that arose inside a call
 };
