@@ -124,7 +124,7 @@ struct DataLoaderOptions {
   std::optional<int> rank;
   // num_replicas and rank above count ranks; each roles.ranks_per_replica of them form a replica.
   bool places_are_ranks = false;
-  // Of next() and ++ for a batch, at most 1e9; 0: trainer.timeout_s, as for all other waits.
+  // For a batch that next() and ++ take, at most 1e9; 0: trainer.timeout_s, as for all other waits.
   double timeout_s = 0;
   std::optional<DType> dtype;  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
