@@ -73,7 +73,7 @@ class Running:
         with open(os.path.join(self.folder, name), errors="replace") as file:
             return file.read()
 
-    def wait_for(self, what, limit_s=20, name="stdout", count=1):
+    def wait_for(self, what, limit_s=40, name="stdout", count=1):
         deadline = time.monotonic() + limit_s
         while self.text(name).count(what) < count:
             assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}'\n{self.log()}"
@@ -178,7 +178,7 @@ def test_a_loader_that_is_killed_while_the_job_starts_is_named_alone():
                     if ready(pid):
                         os.kill(pid, signal.SIGKILL)
                         killed = True
-            time.sleep(0.002)  # each look reads all of /proc
+            time.sleep(0.05 if killed else 0.002)  # each look reads all of /proc
         return killed and running.process.poll() is not None
 
     for ready in (lambda _: True, heard) if FULL else (heard,):

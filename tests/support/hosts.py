@@ -346,7 +346,7 @@ class RunningJob:
     """A job in the background whose trainers, or the first of them, have had their first batch (tests/multirank/patterns.cpp).
     Its programs have their OUT.json in `folder`, and are held until its end is waited for."""
 
-    def __init__(self, hosts, env, words, folder, trainers=1, limit_s=20):
+    def __init__(self, hosts, env, words, folder, trainers=1, limit_s=40):
         """`words` start it on the first host. What it writes is kept in `folder`."""
         self.env = env
         self.folder = folder

@@ -65,7 +65,7 @@ class Trainer:
         file = getattr(self, which)
         return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
 
-    def wait_for(self, what, limit_s=20):
+    def wait_for(self, what, limit_s=40):
         deadline = time.monotonic() + limit_s
         while what not in self.text():
             assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}': {self.result()}"
@@ -126,14 +126,14 @@ class Serving:
     def text(self, which="err"):
         return os.pread(getattr(self, which).fileno(), 1 << 22, 0).decode(errors="replace")
 
-    def wait_for(self, what, limit_s=20):
+    def wait_for(self, what, limit_s=40):
         deadline = time.monotonic() + limit_s
         while what not in self.text():
             assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}': {self.text()}"
             time.sleep(0.02)
         return self
 
-    def report(self, limit_s=20):
+    def report(self, limit_s=40):
         """Waits for the end, which must be a good one."""
         code = self.process.wait(limit_s)
         assert code == 0, f"exit code {code}\n{self.text()}"
