@@ -41,7 +41,7 @@ def guide_block(page, language):
     return found[0]
 
 
-def must(command, env, timeout=60, **kwargs):
+def must(command, env, timeout=150, **kwargs):
     result = run(command, timeout, env, **kwargs)
     assert result.returncode == 0, f"{command} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result

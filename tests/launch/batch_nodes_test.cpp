@@ -31,7 +31,7 @@ void append(const std::string& path, const std::string& text) {
 }
 
 bool becomes(const std::string& path, const std::string& expected) {
-  for (int i = 0; i < 200 && content(path) != expected; ++i) {
+  for (int i = 0; i < 600 && content(path) != expected; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return content(path) == expected;

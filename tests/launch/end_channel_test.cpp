@@ -24,11 +24,11 @@ namespace {
 
 constexpr JobOutcome::Spec kSpec{.ranks = 2, .grace_s = 1, .lost_after_s = 1};
 
-// Reads until `done`, or for five seconds.
+// Reads until `done`, or for twenty seconds.
 template <class Done>
 bool hears(EndListener& listener, const Done& done) {
   const MonotonicClock clock;
-  for (const Nanoseconds deadline = clock.now() + 5 * kSecond; clock.now() < deadline;) {
+  for (const Nanoseconds deadline = clock.now() + 20 * kSecond; clock.now() < deadline;) {
     listener.read(clock.now());
     if (done(listener.job())) return true;
     std::vector<pollfd> fds;
@@ -158,7 +158,7 @@ TEST_CASE("the signal that ended a rank of this host is told, and of a process t
       ::_exit(127);
     }
     const MonotonicClock clock;
-    for (const Nanoseconds limit = clock.now() + 5 * kSecond; clock.now() < limit && !process_has(rank, token);) {
+    for (const Nanoseconds limit = clock.now() + 20 * kSecond; clock.now() < limit && !process_has(rank, token);) {
       ::usleep(1000);
     }
     REQUIRE(process_has(rank, token));
@@ -169,7 +169,7 @@ TEST_CASE("the signal that ended a rank of this host is told, and of a process t
       REQUIRE(::send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(said.size()));
       REQUIRE(hears(listener, [](const JobOutcome& job) { return job.any(); }));
       ::kill(rank, SIGKILL);
-      for (const Nanoseconds limit = clock.now() + 5 * kSecond; clock.now() < limit && !status_left_by(rank);) {
+      for (const Nanoseconds limit = clock.now() + 20 * kSecond; clock.now() < limit && !status_left_by(rank);) {
         ::usleep(1000);
       }
     }

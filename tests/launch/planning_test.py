@@ -34,7 +34,7 @@ def simulated(*words):
 
 def test_a_profile_is_measured():
     with no_leftovers() as env:
-        result = run([PENSTOCK, "profile", job, "-o", profile, "--seconds", "1"], 60, env=env)
+        result = run([PENSTOCK, "profile", job, "-o", profile, "--seconds", "3"], 60, env=env)
     assert result.returncode == 0 and "ms of a thread each" in result.stdout, result
     with open(profile) as file:
         told = json.load(file)

@@ -58,7 +58,7 @@ def test_signals_end_it_well():
 
 
 def test_it_ends_when_nobody_comes_any_more():
-    with no_leftovers() as env, Serving(one, env, options=["--idle-s=0.3"]) as serving:
+    with no_leftovers() as env, Serving(one, env, options=["--idle-s=2"]) as serving:
         serving.wait_for("--stop")
         attached(0, env=env, words=["--epochs=1"])
         assert serving.report()["splits"]["train"]["images"] == 80

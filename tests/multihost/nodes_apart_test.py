@@ -69,7 +69,7 @@ def test_a_node_on_which_nothing_comes_up_is_named_and_left_clean():
     other = os.path.join(work.name, "other.yaml")
     with open(other, "w") as file:
         file.write("splits: 3\n")
-    for over, what, code, limit in (("/bin/false", PENSTOCK, 5, ["mpi.start_timeout_s=5"]), (other, job, 3, []))[:2 if FULL else 1]:
+    for over, what, code, limit in (("/bin/false", PENSTOCK, 5, ["mpi.start_timeout_s=8"]), (other, job, 3, []))[:2 if FULL else 1]:
         with no_leftovers() as env, Hosts(3, env) as hosts:
             mount = ["nsenter", "--target", str(hosts.pids[1]), "--mount", "mount", "--bind", over, what]
             subprocess.run(mount, check=True, timeout=20)

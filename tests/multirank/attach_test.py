@@ -143,13 +143,13 @@ def test_many_attaches_leave_nothing_in_the_ranks():
         ranks = pids(env, r"\S*penstock serve")
         return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in ranks), len(ranks)
 
-    def settled_descriptors(deadline):
-        """A memory's descriptor is closed a moment after it is unmapped."""
+    def settled_descriptors(deadline, before):
+        """A memory's descriptor is closed a moment after it is unmapped: two looks agree, and with what was `before`."""
         last = None
-        while (now := descriptors()) != last:
+        while (now := descriptors()) != last or before not in (None, now) and time.monotonic() < deadline:
             assert time.monotonic() < deadline, (last, now)
             last = now
-            time.sleep(0.1)
+            time.sleep(0.3)
         return now
 
     def memories():
@@ -169,14 +169,14 @@ def test_many_attaches_leave_nothing_in_the_ranks():
             assert memories()
             for trainer in trainers:
                 trainer.kill()
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 20
             while serving.text().count("is gone") < TRAINERS * (len(seen) + 1):
                 assert time.monotonic() < deadline, serving.text()
                 time.sleep(0.02)
             while memories():  # chunk buffers, at loaders and where receivers read them, and batch buffers
-                assert time.monotonic() < deadline + 5, memories()
+                assert time.monotonic() < deadline, memories()
                 time.sleep(0.02)
-            seen.append(settled_descriptors(deadline + 5))
+            seen.append(settled_descriptors(deadline, seen[0] if seen else None))
         assert seen[0][1] > RANKS and len(set(seen)) == 1, seen
         serving.end()
 
@@ -184,14 +184,14 @@ def test_many_attaches_leave_nothing_in_the_ranks():
 def test_programs_that_do_not_fit_the_job():
     with no_leftovers() as env, Serving(job, env, RANKS) as serving:
         serving.wait_for("--stop")
-        four = run_trainers(words("all"), 4, env, limit_s=10)
+        four = run_trainers(words("all"), 4, env, together_s=15)  # all of them are refused
         check_refused(four, 2, f"on host {HOST} feeds 2 trainers", "one of 4 (RANK 3, WORLD_SIZE 4, LOCAL_RANK 3)",
                       "one of 4 (RANK 0,", "--nproc_per_node=2")
         alone = run_trainers(words("all"), 1, env, [{"PENSTOCK_ATTACH": "1"}])
         check_refused(alone, 2, "feeds 2 trainers, and nothing says which")
         swapped = run_trainers(words("all"), 2, env, [place(0, 2, 1), place(1, 2, 0)])
         check_refused(swapped, 2, "feeds trainer 1 at this receiver, and this program has RANK 0", "LOCAL_RANK")
-        no_such = run_trainers(words("all"), 2, env, [place(0, 2), place(1, 2, 5)], limit_s=10)
+        no_such = run_trainers(words("all"), 2, env, [place(0, 2), place(1, 2, 5)])
         check_refused(no_such, 2, "feeds 2 trainers on this host", "LOCAL_RANK 5")
         wrong = run_trainers(words("all", ["splits.nothing.batch_size=2"]), 2, env)
         check_refused(wrong, 3, "nothing")
@@ -218,7 +218,7 @@ def test_two_programs_on_one_receiver():
 def test_trainers_that_ask_for_different_things():
     with no_leftovers() as env, Serving(job, env, RANKS) as serving:
         for _ in range(2 if FULL else 1):  # what the first pair said is not held against the second
-            results = run_trainers(words("disagree"), TRAINERS, env, limit_s=15)
+            results = run_trainers(words("disagree"), TRAINERS, env)
             check_refused(results, 3, "opens split 'train' differently from trainer", "batch_size")
             check_good(run_trainers(words("all"), TRAINERS, env))
         serving.end()
@@ -227,7 +227,7 @@ def test_trainers_that_ask_for_different_things():
 def test_trainers_at_different_cursors():
     with no_leftovers() as env, Serving(job, env, RANKS) as serving:
         for _ in range(2 if FULL else 1):
-            results = run_trainers(words("different_cursors"), TRAINERS, env, limit_s=15)
+            results = run_trainers(words("different_cursors"), TRAINERS, env)
             check_refused(results, 2, "begins an iteration over split 'train' at epoch 1, step", "began at epoch 1, step")
         for mode in ("look_first", "resume", "break", "two", "validate") if FULL else ("look_first",):
             check_good(run_trainers(words(mode), TRAINERS, env))
@@ -245,7 +245,7 @@ def pids(env, pattern):
 
 
 def check_lost(trainers):
-    for code, out, err in wait_trainers(trainers, 15):
+    for code, out, err in wait_trainers(trainers):
         assert code in (5, -signal.SIGKILL), (code, out, err)
         if code == 5:
             assert re.search(f"the receiver of trainer [01] on host {HOST} went away", err) and "penstock serve" in err, err

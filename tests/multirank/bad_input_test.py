@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from jobs import FULL, PENSTOCK, demo_photos, left_to_full, run_job, run_tests, skip_without_mpirun, write_job
-from leftovers import no_leftovers, run
+from leftovers import BUSY_S, no_leftovers, run
 
 skip_without_mpirun()
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
@@ -111,7 +111,13 @@ class Case:
 
     def run(self, ranks, overrides=(), **kwargs):
         with no_leftovers() as env:
-            return run_job(self.job, ranks=ranks, overrides=["balancer.retry_s=0.5", *overrides], env=env, timeout=25, **kwargs)
+            return run_job(self.job, ranks=ranks, overrides=["balancer.retry_s=0.5", *overrides], env=env, timeout=25 + BUSY_S, **kwargs)
+
+    def held(self):
+        """A file that keeps programs whose OUT.json is beside it from their last epoch (patterns.cpp)."""
+        path = os.path.join(self.folder, "hold")
+        open(path, "w").close()
+        return path
 
 
 def check_error(result, code, *words):
@@ -468,15 +474,15 @@ def test_a_file_that_vanishes_in_the_middle():
     for ranks, on_error in ((0, "fail"), (3, "fail"), (4, "substitute")) if FULL else ((4, "substitute"),):
         case = Case()
         remove = ("import os, subprocess, sys\n"
-                  "program = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, text=True)\n"
+                  "program = subprocess.Popen(sys.argv[3:], stdout=subprocess.PIPE, text=True)\n"
                   "program.stdout.readline()\n"
-                  "for name in os.listdir(sys.argv[1]):\n"
-                  "    try: os.remove(os.path.join(sys.argv[1], name))\n"
+                  "for path in [*(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1])), sys.argv[2]]:\n"
+                  "    try: os.remove(path)\n"
                   "    except FileNotFoundError: pass\n"
                   "sys.exit(program.wait())\n")
         cls = os.path.join(case.train, sorted(os.listdir(case.train))[2])
         result = case.run(ranks, [f"on_error={on_error}"],
-                          program=[sys.executable, "-c", remove, cls, PATTERNS, "long", case.job,
+                          program=[sys.executable, "-c", remove, cls, case.held(), PATTERNS, "long", case.job,
                                    os.path.join(case.folder, "%r.json"), f"on_error={on_error}"])
         check_error(result, 1, cls, "No such file")
 
@@ -484,10 +490,11 @@ def test_a_file_that_vanishes_in_the_middle():
 def test_a_folder_that_comes_back():
     # What a network disk does when its server starts again: files are not there for a while. The stream is the same.
     away = ("import os, subprocess, sys, time\n"
-            "program = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, text=True)\n"
+            "program = subprocess.Popen(sys.argv[3:], stdout=subprocess.PIPE, text=True)\n"
             "program.stdout.readline()\n"
             "if os.environ.get('RANK', '0') == '0':\n"
             "    os.rename(sys.argv[1], sys.argv[1] + '.away')\n"
+            "    os.remove(sys.argv[2])\n"
             "    time.sleep(1.5)\n"
             "    os.rename(sys.argv[1] + '.away', sys.argv[1])\n"
             "sys.exit(program.wait())\n")
@@ -497,7 +504,7 @@ def test_a_folder_that_comes_back():
         cls = os.path.join(case.train, sorted(os.listdir(case.train))[2])
         # Without the program where that need not be shown: its ten epochs, read at once.
         expected = (case.run(ranks, program=program) if FULL else case.run(0, options=["--epochs=10"])).hashes()["train"]
-        result = case.run(ranks, ["balancer.retry_s=15"], program=[sys.executable, "-c", away, cls, *program])
+        result = case.run(ranks, ["balancer.retry_s=15"], program=[sys.executable, "-c", away, cls, case.held(), *program])
         assert result.hashes()["train"] == expected, result.log
         assert "is tried again" in result.stderr and "No such file" in result.stderr, result.log
 

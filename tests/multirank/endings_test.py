@@ -20,7 +20,7 @@ import threading
 import time
 
 from jobs import FULL, KILLED, PENSTOCK, demo_photos, left_to_full, mpirun_words, run_job, run_tests, small_pictures, skip_without_mpirun, write_job
-from leftovers import MARK, marked_processes, no_leftovers
+from leftovers import BUSY_S, MARK, marked_processes, no_leftovers
 
 skip_without_mpirun()
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
@@ -35,12 +35,14 @@ job = write_job(work.name, pictures())
 GRACE_S = 2  # of the job
 HANGING_READS = os.path.join(os.environ["PENSTOCK_BUILD"], "tests", "multirank", "libhanging_reads.so")
 HANGING = ["roles.trainers=1", "splits.train.batch_size=6", "splits.train.sampler.shuffle=false", "loader.threads=1"]
-LIMIT_S = GRACE_S + 10
+LIMIT_S = GRACE_S + 10 + BUSY_S
+SECOND_S = 3.5  # from one Ctrl-C to the next, which so means "at once": by signals.h that is 2 s, between moments of another process
 
 
 class Running:
     """A job whose trainers have had their first batch; where `started` is false, one that has just been asked for; where
     `heard` is, one whose stderr is a pipe that nobody reads."""
+    hold = None  # the file that keeps the programs from their last epoch, until let_go()
 
     def __init__(self, env, ranks=4, mode="endless", launch=True, overrides=(), program=None, started=True,
                  job_file=job, heard=True, mpirun="mpirun"):
@@ -71,9 +73,9 @@ class Running:
         with open(os.path.join(self.folder, name), errors="replace") as file:
             return file.read()
 
-    def wait_for(self, what, limit_s=20):
+    def wait_for(self, what, limit_s=40, name="stdout", count=1):
         deadline = time.monotonic() + limit_s
-        while what not in self.text():
+        while self.text(name).count(what) < count:
             assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}'\n{self.log()}"
             time.sleep(0.02)
 
@@ -104,8 +106,14 @@ class Running:
                     return pid
         raise AssertionError(f"no program of trainer {trainer}")
 
+    def let_go(self):
+        if self.hold:
+            os.remove(self.hold)
+            self.hold = None
+
     def end(self, limit_s=LIMIT_S):
         """The exit code, which must come in time."""
+        self.let_go()
         try:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -137,10 +145,13 @@ def test_ctrl_c_and_sigterm():
             assert running.end() == 128 + number, running.log()
 
 
+CHECKPOINT_GRACE = ["trainer.grace_s=10"]  # it takes 0.6 s where it gets its batches at once
+
+
 def test_sigterm_to_mpirun_alone_is_a_request_to_the_job():
     for number in (signal.SIGTERM, signal.SIGINT) if FULL else (signal.SIGTERM,):
         with leaving_nothing() as env:
-            running = Running(env, mode="checkpoint")
+            running = Running(env, mode="checkpoint", overrides=CHECKPOINT_GRACE)
             begun = time.monotonic()
             os.kill(running.mpirun(), number)
             assert running.end() == 128 + number, running.log()
@@ -155,23 +166,35 @@ def test_a_loader_that_is_killed_while_the_job_starts_is_named_alone():
             time.sleep(0.02)
         return bool(sockets)
 
-    for ready in (lambda _: True, heard) if FULL else (heard,):
-        with leaving_nothing() as env:
-            running = Running(env, started=False)
-            deadline = time.monotonic() + 20
-            killed = False
-            while not killed:
-                assert time.monotonic() < deadline and running.process.poll() is None, running.log()
+    def killed_in_time(running, ready):
+        """Not so where the job has begun before this process had a core: it then goes on without the loader."""
+        deadline = time.monotonic() + 40
+        killed = False
+        while running.process.poll() is None and "first batch" not in running.text():
+            assert time.monotonic() < deadline, running.log()
+            if not killed:
                 with contextlib.suppress(LookupError, OSError, AttributeError, KeyError):
                     pid = running.ranks()[3]
                     if ready(pid):
                         os.kill(pid, signal.SIGKILL)
                         killed = True
-                time.sleep(0.002)  # each look reads all of /proc
-            code = running.end(40)
-            last = running.text("stderr").splitlines()[-1]
-            assert code != 0, running.log()
-            assert re.search(KILLED + rf"rank 3 \(host {socket.gethostname()}\)$", last), running.log()
+            time.sleep(0.05 if killed else 0.002)  # each look reads all of /proc
+        return killed and running.process.poll() is not None
+
+    for ready in (lambda _: True, heard) if FULL else (heard,):
+        for tries in range(5):
+            with leaving_nothing() as env:
+                running = Running(env, started=False)
+                if not killed_in_time(running, ready):
+                    assert tries < 4 and running.process.poll() is None, running.log()
+                    os.killpg(running.process.pid, signal.SIGINT)
+                    running.end()
+                    continue
+                code = running.end()
+                last = running.text("stderr").splitlines()[-1]
+                assert code != 0, running.log()
+                assert re.search(KILLED + rf"rank 3 \(host {socket.gethostname()}\)$", last), running.log()
+                break
 
 
 def test_a_signal_to_everybody_costs_no_checkpoint():
@@ -198,7 +221,7 @@ def test_a_signal_to_everybody_costs_no_checkpoint():
              (to_group_twice, signal.SIGINT), (to_all, signal.SIGTERM)]
     for reach, number in cases * 4 if FULL else cases[-2:]:
         with leaving_nothing() as env:
-            running = Running(env, mode="checkpoint")
+            running = Running(env, mode="checkpoint", overrides=CHECKPOINT_GRACE)
             time.sleep(0.2)
             reach(running, number)
             assert running.end() == 128 + number, (reach.__name__, running.log())
@@ -211,7 +234,7 @@ def test_a_second_signal_after_a_while_ends_at_once():
         running = Running(env, overrides=["trainer.grace_s=60"], program=[
             "sh", "-c", "trap '' TERM; echo first batch $RANK; while :; do sleep 0.05; done"])
         os.killpg(running.process.pid, signal.SIGINT)
-        time.sleep(2.5)
+        time.sleep(SECOND_S)
         assert running.process.poll() is None
         os.killpg(running.process.pid, signal.SIGINT)
         assert running.end() == 130, running.log()
@@ -228,8 +251,8 @@ def test_an_end_at_once_is_heard_while_programs_have_their_grace():
                 assert time.monotonic() < deadline and running.process.poll() is None, running.log()
                 time.sleep(0.02)
             time.sleep(0.5)
-            ctrl_c(2.5)(running)
-            assert running.end(10) in (1, 130), running.log()
+            ctrl_c(SECOND_S)(running)
+            assert running.end(10 + BUSY_S) in (1, 130), running.log()
 
 
 # Both trainers at once: a few words, a while that is longer than mpirun's own wait limit (1 s), then much more than
@@ -257,12 +280,12 @@ def test_what_a_program_says_while_it_is_ended_is_seen():
     for group, number in ((False, signal.SIGTERM), (True, signal.SIGINT)) * 10 if FULL else ((True, signal.SIGINT),):
         with leaving_nothing() as env:
             # On a busy machine mpirun takes seconds to read a megabyte; beyond the grace nothing is seen.
-            running = Running(env, overrides=["trainer.grace_s=10"], program=program)
+            running = Running(env, overrides=["trainer.grace_s=20"], program=program)
             if group:
                 os.killpg(running.process.pid, number)  # Ctrl-C
             else:
                 running.process.send_signal(number)
-            assert running.end(20) == 128 + number, running.log()
+            assert running.end(30 + BUSY_S) == 128 + number, running.log()
             for stream in ("stdout", "stderr"):
                 text = running.text(stream)
                 assert "saving 0" in text and "saving 1" in text, running.log()
@@ -305,9 +328,6 @@ class Stream:
     def job(self):
         return write_job(work.name, pictures(self.count), name=f"job-{self.count}.yaml")
 
-    def program(self):
-        return [PATTERNS, "long", self.job, os.path.join(tempfile.mkdtemp(dir=work.name), "%r.json"), *self.overrides]
-
     @functools.cached_property
     def undisturbed(self):
         # Read in one process and without a pause: when a batch is asked for is nothing to the stream.
@@ -316,7 +336,14 @@ class Stream:
         return split
 
     def start(self, env, overrides=(), heard=True):
-        return Running(env, job_file=self.job, program=self.program(), overrides=[*self.overrides, *overrides], heard=heard)
+        """Held before its last epoch until it is let go, or its end is waited for."""
+        folder = tempfile.mkdtemp(dir=work.name)
+        hold = os.path.join(folder, "hold")
+        open(hold, "w").close()
+        program = [PATTERNS, "long", self.job, os.path.join(folder, "%r.json"), *self.overrides]
+        running = Running(env, job_file=self.job, program=program, overrides=[*self.overrides, *overrides], heard=heard)
+        running.hold = hold
+        return running
 
     def require_same(self, running):
         report = json.loads(running.text().strip().splitlines()[-1])
@@ -366,13 +393,13 @@ def test_a_loader_that_gets_sigterm_leaves_in_good_order():
             loaders = running.ranks()
             for rank in ranks:
                 os.kill(loaders[rank], signal.SIGTERM)
+            running.wait_for("leaves (SIGTERM)", name="stderr")
             assert running.end(30) == 0, running.log()
             report = SHORT.require_same(running)
             left = [text for rank in report["ranks"] for text in rank.get("left_loaders", [])]
             assert len(left) == 1 and re.match(r"rank [23] \(loader\): SIGTERM", left[0]), left
             assert not any(rank.get("lost_loaders") for rank in report["ranks"]), running.log()
             assert [rank["rank"] for rank in report["ranks"] if rank["role"] == "loader"] == [2, 3], running.log()
-            assert "leaves (SIGTERM)" in running.text("stderr"), running.log()
 
 
 def test_a_loaders_loss_ends_the_job_where_that_is_asked_for_or_mpirun_does_it():
@@ -393,16 +420,16 @@ def test_all_loaders_lost():
     waits = 2
     for overrides in ([], waiting) if FULL else ([],):
         with leaving_nothing() as env:
-            running = Running(env, overrides=overrides)
+            running = Running(env, overrides=["balancer.lost_after_s=60", *overrides])
             ranks = running.ranks()
             for rank in (2, 3):
                 os.kill(ranks[rank], signal.SIGKILL)
             begun = time.monotonic()
             while "no loader is left, and none" not in running.text("stderr"):
-                assert time.monotonic() - begun < waits + 3, running.log()  # a death is detected in milliseconds
+                assert time.monotonic() - begun < waits + 3 + BUSY_S, running.log()  # a death is detected in milliseconds
                 time.sleep(0.02)
             assert running.end() == 5, running.log()
-            assert waits <= time.monotonic() - begun < waits + GRACE_S + 3, (time.monotonic() - begun, running.log())
+            assert waits <= time.monotonic() - begun < waits + GRACE_S + 3 + BUSY_S, (time.monotonic() - begun, running.log())
             assert "no loader is left" in running.text("stderr"), running.log()
     with leaving_nothing() as env:  # before the program has opened its split
         opens_late = ["sh", "-c", f"echo first batch $RANK; sleep 2; exec {PATTERNS} all {job} {work.name}/never.json"]
@@ -430,7 +457,7 @@ def test_a_read_that_hangs_as_the_job_ends():
         begun = time.monotonic()
         assert running.end(30) == 0, running.log()
         assert "a read hangs" in running.text("stderr"), running.log()
-        assert time.monotonic() - begun < 6 and "still there" not in running.text("stderr"), running.log()
+        assert time.monotonic() - begun < 6 + BUSY_S and "still there" not in running.text("stderr"), running.log()
 
 
 def test_kill_9_of_a_trainers_rank():
@@ -512,42 +539,56 @@ def test_a_loader_that_stops_for_a_while():
     for transport in ("shm", "mpi") if FULL else ("shm",):
         with leaving_nothing() as env:
             folder = tempfile.mkdtemp(dir=work.name)
+
+            def revoked(log=os.path.join(folder, "balancer.log")):
+                with open(log) as file:
+                    return '"revoke"' in file.read()
+
             running = LONG.start(env, [f"transport={transport}", "balancer.lease_timeout_s=0.3",
                                          "balancer.lost_after_s=60", f"balancer.log={folder}/balancer.log"])
             loader = running.ranks()[3]
-            for stop_s in (0.7, 0.7, 3):  # a busy machine's leases last longer: deadlines follow what chunks have taken
-                stop_for(stop_s, loader)
+            for _ in range(2):
+                stop_for(0.7, loader)
                 time.sleep(0.15)
+            # On a busy machine no lease may have run out: deadlines follow what chunks have taken.
+            os.kill(loader, signal.SIGSTOP)
+            running.let_go()
+            deadline = time.monotonic() + 20
+            while not revoked():
+                assert time.monotonic() < deadline, f"no lease ran out: the loader was not in the way of anything\n{running.log()}"
+                time.sleep(0.05)
+            os.kill(loader, signal.SIGCONT)
             assert running.end(40) == 0, running.log()
             report = LONG.require_same(running)
-        with open(os.path.join(folder, "balancer.log")) as file:
-            assert '"revoke"' in file.read(), "no lease ran out: the loader was not in the way of anything"
         dropped = sum(rank.get("dropped_chunks", 0) for rank in report["ranks"])
         print(f"  over {transport}: {dropped} late chunks dropped", flush=True)
+
+
+# As long as a process may be kept from its core on a busy machine, or one that nobody has stopped is lost as well.
+SOON_MISSED = ["balancer.heartbeat_s=0.1", "balancer.lost_after_s=2"]
 
 
 def test_a_loader_that_was_given_up_comes_back():
     for transport in ("shm", "mpi") if FULL else ("mpi",):
         with leaving_nothing() as env:
-            running = LONG.start(env, [f"transport={transport}", "balancer.heartbeat_s=0.1",
-                                         "balancer.lost_after_s=0.8"])
+            running = LONG.start(env, [f"transport={transport}", *SOON_MISSED])
             loader = running.ranks()[3]
-            for _ in range(2):
-                stop_for(1.1, loader)
-                time.sleep(0.3)
+            for turn in (1, 2):
+                os.kill(loader, signal.SIGSTOP)
+                running.wait_for("lost rank 3 (loader): silent for ", name="stderr", count=turn)
+                os.kill(loader, signal.SIGCONT)
+                running.wait_for("rank 3 (loader) is back", name="stderr", count=turn)
             assert running.end(40) == 0, running.log()
             report = LONG.require_same(running)
             lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
             assert len(lost) == 2 and all("; back after " in text for text in lost), lost
             assert any(rank["role"] == "loader" and rank["rank"] == 3 for rank in report["ranks"]), running.log()
-            assert "lost rank 3 (loader): silent for 0." in running.text("stderr"), running.log()
-            assert "rank 3 (loader) is back" in running.text("stderr"), running.log()
             assert "the job is complete; lost for a while, and back: rank 3 (loader)" in running.text("stderr"), running.log()
 
 
 def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():
     with leaving_nothing() as env:
-        running = SHORT.start(env, ["balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8", "trainer.grace_s=0.5"])
+        running = SHORT.start(env, [*SOON_MISSED, "trainer.grace_s=0.5"])
         os.kill(running.ranks()[3], signal.SIGSTOP)
         assert running.end(40) == 0, running.log()
         SHORT.require_same(running)
@@ -558,6 +599,7 @@ def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():
         running = SHORT.start(env, ["trainer.grace_s=5"])
         ranks = running.ranks()
         os.kill(ranks[3], signal.SIGSTOP)
+        running.let_go()
         while running.pids(r"^\S*patterns "):
             time.sleep(0.05)
         begun = time.monotonic()
@@ -569,10 +611,10 @@ def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():
 def test_a_job_that_fails_while_a_loader_is_away_does_not_wait_for_it():
     for transport, given_up in ((one, up) for one in ("shm", "mpi") for up in (True, False)) if FULL else (("mpi", True), ("shm", False)):
         with leaving_nothing() as env:
-            noticed = ["balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8"] if given_up else []
-            running = Running(env, overrides=[*noticed, "trainer.grace_s=0.5", f"transport={transport}"])
+            running = Running(env, overrides=[*(SOON_MISSED if given_up else []), "trainer.grace_s=0.5", f"transport={transport}"])
             os.kill(running.ranks()[3], signal.SIGSTOP)
-            time.sleep(2 if given_up else 0)
+            if given_up:
+                running.wait_for("lost rank 3 (loader): ", name="stderr")
             os.kill(running.program(0), signal.SIGKILL)
             begun = time.monotonic()
             assert running.end(40) == 1, running.log()
@@ -587,14 +629,14 @@ def test_an_end_that_is_asked_for_while_a_loader_is_stopped():
     grace_s = 0.5
     for number in (signal.SIGINT, signal.SIGTERM) if FULL else (signal.SIGINT,):
         with leaving_nothing() as env:
-            running = Running(env, overrides=[f"trainer.grace_s={grace_s}"])
+            running = Running(env, overrides=[f"trainer.grace_s={grace_s}", "balancer.lost_after_s=60"])
             os.kill(running.ranks()[3], signal.SIGSTOP)
             begun = time.monotonic()
             os.killpg(running.process.pid, number)
-            assert running.end(25) == 128 + number, running.log()
-            assert time.monotonic() - begun < grace_s + 5 + 2, (time.monotonic() - begun, running.log())  # 2: a busy machine
+            assert running.end(25 + BUSY_S) == 128 + number, running.log()
+            assert time.monotonic() - begun < grace_s + 5 + 2 + BUSY_S, (time.monotonic() - begun, running.log())
             last = running.text("stderr").splitlines()[-1]
-            assert re.search(rf"{signal.Signals(number).name} asked for the job's end, and rank 3 \(host .*\) is still there", last), running.log()
+            assert re.search(rf"{signal.Signals(number).name} asked for the job's end, and rank 3 \(host .*\) is still there after 4 s", last), running.log()
 
 
 def test_rank_0_is_killed_while_a_loader_is_stopped():
@@ -602,13 +644,13 @@ def test_rank_0_is_killed_while_a_loader_is_stopped():
     grace_s = 0.5
     for program in (None, STUBBORN) if FULL else (STUBBORN,):
         with leaving_nothing() as env:
-            running = Running(env, overrides=[f"trainer.grace_s={grace_s}"], program=program)
+            running = Running(env, overrides=[f"trainer.grace_s={grace_s}", "balancer.lost_after_s=60"], program=program)
             ranks = running.ranks()
             os.kill(ranks[3], signal.SIGSTOP)
             begun = time.monotonic()
             os.kill(ranks[0], signal.SIGKILL)
-            assert running.end(25) == 5, running.log()
-            assert time.monotonic() - begun < grace_s + 5 + 2, (time.monotonic() - begun, running.log())
+            assert running.end(25 + BUSY_S) == 5, running.log()
+            assert time.monotonic() - begun < grace_s + 5 + 2 + BUSY_S, (time.monotonic() - begun, running.log())
             last = running.text("stderr").splitlines()[-1]
             assert re.search(KILLED + r"rank 0 \(host \S+\)$", last), running.log()
 
@@ -617,8 +659,8 @@ def test_a_trainer_that_stops_for_a_while():
     # One stopped trainer's program holds up its own stream alone; nobody gives up on it. Nor does it give up itself,
     # where it was stopped for longer than it waits for a batch.
     with leaving_nothing() as env:
-        running = SHORT.start(env, ["balancer.lease_timeout_s=0.3", "trainer.timeout_s=1"])
-        stop_for(1.5, running.program(1))
+        running = SHORT.start(env, ["balancer.lease_timeout_s=0.3", "trainer.timeout_s=3"])
+        stop_for(3.5, running.program(1))
         assert running.end(40) == 0, running.log()
         SHORT.require_same(running)
 
@@ -645,9 +687,9 @@ def test_a_trainers_rank_that_stays_stopped_ends_the_job():
                 running = Running(env, overrides=[*overrides, f"transport={transport}"])
                 begun = time.monotonic()
                 os.kill(running.ranks()[rank], signal.SIGSTOP)
-                assert running.end() == 5, running.log()
                 # Rank 0 is missed after twice the silence, and its own silence is waited for besides.
-                limit_s = (3 if rank == 0 else 1) * silence_s + 2 * grace_s + 5
+                limit_s = (3 if rank == 0 else 1) * silence_s + 2 * grace_s + 5 + BUSY_S
+                assert running.end(limit_s) == 5, running.log()
                 assert time.monotonic() - begun < limit_s, (time.monotonic() - begun, running.log())
                 said = running.text("stderr")
                 assert re.search(rf"lost .*\(rank {rank}, .*nothing was heard of it for", said), running.log()
@@ -662,7 +704,7 @@ def test_rank_0_that_stays_stopped_beside_a_loader_ends_the_job():
         ranks = running.ranks()
         for rank in (3, 0):
             os.kill(ranks[rank], signal.SIGSTOP)
-        assert running.end(25) == 5, running.log()
+        assert running.end(25 + BUSY_S) == 5, running.log()
         said = running.text("stderr")
         assert re.search(r"rank 0 \(host .*\) has not ended, though rank 1 \(host .*\) left with exit code 5; mpirun is ended", said), running.log()
         assert re.search(r"silent until it was ended \(stopped, or cut off\): rank 0 .*, rank 3 ", said), running.log()
@@ -746,15 +788,15 @@ def mpirun_whose_ranks(begin):
 
 def test_an_end_at_once_that_is_asked_for_before_there_are_ranks():
     # Ranks that come up slowly do not hear what mpirun passes on, and so it comes again.
-    folder = mpirun_whose_ranks('trap "" ALRM XCPU; : > $up; sleep 4.5')
+    folder = mpirun_whose_ranks('trap "" ALRM XCPU; : > $up; sleep 6')
     with leaving_nothing() as env:
         running = Running(env, program=STUBBORN, started=False, overrides=["trainer.grace_s=60"], mpirun=os.path.join(folder, "mpirun"))
         while not os.path.exists(os.path.join(folder, "up")):
             assert running.process.poll() is None, running.log()
             time.sleep(0.02)
-        begun = ctrl_c(2.5)(running)
-        assert running.end(25) == 130, running.log()
-        assert time.monotonic() - begun > 2.5, running.log()  # both came before there were ranks
+        begun = ctrl_c(SECOND_S)(running)
+        assert running.end(25 + BUSY_S) == 130, running.log()
+        assert time.monotonic() - begun > SECOND_S, running.log()  # both came before there were ranks
 
 
 def test_an_end_is_heard_by_ranks_that_wait_for_one_that_is_gone():
@@ -766,7 +808,7 @@ def test_an_end_is_heard_by_ranks_that_wait_for_one_that_is_gone():
             time.sleep(0.02)
         time.sleep(1)
         begun = ctrl_c()(running)
-        assert running.end(20) == 130 and time.monotonic() - begun < 6, (time.monotonic() - begun, running.log())
+        assert running.end(20) == 130 and time.monotonic() - begun < 6 + BUSY_S, (time.monotonic() - begun, running.log())
 
 
 def seconds_until_nothing_is_left(running, begun, limit_s):
@@ -800,7 +842,7 @@ def test_nothing_is_left_whatever_ends_the_job():
                 running = Running(env, mode=mode, program=program, started=started, overrides=overrides)
                 time.sleep(delay_s)
                 begun = end(running)
-                seconds = seconds_until_nothing_is_left(running, begun, GRACE_S + 5)
+                seconds = seconds_until_nothing_is_left(running, begun, GRACE_S + 5 + BUSY_S)
                 code = running.end()
                 assert code in codes, (name, started, delay_s, running.log())
             seen[code] = seen.get(code, 0) + 1

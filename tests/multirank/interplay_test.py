@@ -128,8 +128,8 @@ def test_holding_every_batch_warns_and_waits():
 
 def test_holding_every_batch_for_ever_is_an_error_in_time():
     for ranks in (0, 3) if FULL else (0,):
-        result, _ = run_pattern("hold_for_ever", ranks, ["splits.train.batch_size=2"], timeout=20, want=1,
-                                program_overrides=["trainer.timeout_s=1", "splits.train.batch_size=2"])
+        result, _ = run_pattern("hold_for_ever", ranks, ["splits.train.batch_size=2"], want=1,
+                                program_overrides=["trainer.timeout_s=3", "splits.train.batch_size=2"])
         assert "trainer.hold" in result.stderr, result.log
         assert "exited with status 2" in result.stderr, result.log  # of usage: nobody else can change it
 
@@ -145,7 +145,7 @@ def test_trainers_of_different_pace():
 
 def test_trainers_that_ask_for_different_things():
     for ranks in (0, 3) if FULL else (3,):
-        result, _ = run_pattern("disagree", ranks, timeout=20, want=1)
+        result, _ = run_pattern("disagree", ranks, want=1)
         assert "batch_size" in result.stderr and "differently from trainer" in result.stderr, result.log
 
 

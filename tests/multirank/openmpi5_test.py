@@ -12,7 +12,8 @@ import time
 
 from jobs import FULL, PENSTOCK, demo_photos, hashes_of, run_job, run_tests, write_job
 from kills_test import Kills
-from leftovers import MARK, marked_processes, no_leftovers, parent_of, run
+from leftovers import MARK, marked_processes, no_leftovers, run
+from watching import ranks
 
 MPIRUN = os.environ.get("PENSTOCK_OPENMPI5")
 if not MPIRUN:
@@ -61,22 +62,13 @@ def mpirun_of(env):
     return found
 
 
-def rank_1(env):
-    mpirun = mpirun_of(env)
-    for pid in marked_processes(env[MARK]):
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            if parent_of(pid) == mpirun and b"OMPI_COMM_WORLD_RANK=1" in file.read().split(b"\0"):
-                return pid
-    raise AssertionError("no rank 1")
-
-
 def test_the_cause_is_said_whoever_is_killed():
     # mpirun kills the other ranks as soon as one left with an error, rank 0 among them, while that ends its program.
     for _ in range(5 if FULL else 2):
         with no_leftovers(wait_s=8) as env:
             process = start(env, "endless")
-            os.kill(rank_1(env), signal.SIGKILL)
-            err = process.communicate(timeout=20)[1]
+            os.kill(ranks(env)[1], signal.SIGKILL)
+            err = process.communicate(timeout=40)[1]
             assert process.returncode == 5, (process.returncode, err)
             assert re.search(r"exit code 5, says rank 0 \(host .*\): lost a trainer \(rank 1, ", err.splitlines()[-1]), err
 
@@ -93,7 +85,7 @@ def test_endings():
             process = start(env, "endless")
             time.sleep(0.2)
             act(process, env)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=40)
             assert process.returncode == code, (act.__name__, process.returncode, out, err)
     if not FULL:
         return

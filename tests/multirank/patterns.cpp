@@ -3,6 +3,8 @@
 //
 //   patterns MODE JOB.yaml OUT.json [key.sub=value ...]   writes what it saw, and the receiver's figures, to OUT.json
 //   ("%r" in OUT.json becomes the trainer's rank)
+// In long, counted and paced the last epoch does not begin while there is a file `hold` beside OUT.json, so that a test that
+// disturbs the job has all the time it needs.
 #include <unistd.h>
 
 #include <atomic>
@@ -54,6 +56,14 @@ long long count_iteration(DataLoader& loader) {
 
 void sleep_ms(int ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+void wait_while_held(const Arguments& a) {
+  const std::string file = a.out.substr(0, a.out.rfind('/') + 1) + "hold";
+  for (int waited_ms = 0; ::access(file.c_str(), F_OK) == 0; waited_ms += 20) {
+    require(waited_ms < 120'000, "the test has let go within two minutes");
+    sleep_ms(20);
+  }
 }
 
 // Two epochs, then validation.
@@ -202,7 +212,7 @@ std::string hold(Arguments& a) {
   return stats;
 }
 
-// Holds every batch there is: a warning, then next() waits until another thread drops one.
+// Holds every batch there is: a warning, then next() waits until another thread drops them, a while behind the warning.
 std::string hold_all(Arguments& a) {
   std::atomic<int> warned{0};
   a.options.on_warning = [&](const std::string&) { ++warned; };
@@ -214,7 +224,8 @@ std::string hold_all(Arguments& a) {
       held.push_back(batch);
       ++a.saw["steps"];
       if (held.size() == 5) {
-        dropper = std::jthread([dropped = std::exchange(held, {})]() mutable {
+        dropper = std::jthread([&warned, dropped = std::exchange(held, {})]() mutable {
+          for (int waited_ms = 0; warned == 0 && waited_ms < 20'000; waited_ms += 10) sleep_ms(10);
           sleep_ms(300);
           dropped.clear();
         });
@@ -295,6 +306,7 @@ std::string checkpoint(Arguments& a) {
 std::string long_run(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
   for (int epoch = 0; epoch < 10; ++epoch) {
+    if (epoch == 9) wait_while_held(a);
     for (const Batch& batch : train) {
       a.saw["train"] += batch.size();
       if (a.saw["train"] == batch.size()) {
@@ -318,6 +330,7 @@ std::string counted(Arguments& a) {
   const int pace_ms = number_from("PATTERNS_PACE_MS", 0);
   DataLoader train(a.job, "train", a.options);
   for (int epoch = 0; epoch < epochs; ++epoch) {
+    if (epoch == epochs - 1) wait_while_held(a);
     for (const Batch& batch : train) {
       a.saw["train"] += batch.size();
       ++a.saw["batches"];
@@ -346,6 +359,7 @@ std::string paced(Arguments& a) {
   });
   DataLoader train(a.job, "train", a.options);
   for (int epoch = 0; epoch < 12; ++epoch) {
+    if (epoch == 11) wait_while_held(a);
     auto at = train.begin();
     for (long long asked = now_ns(); at != train.end(); asked = now_ns(), ++at) {
       takes.push_back({now_ns(), now_ns() - asked});

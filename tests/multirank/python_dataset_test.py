@@ -239,11 +239,11 @@ def test_one_byte_of_a_field_of_varying_length_is_in_the_hash():
 
 def test_a_worker_that_crashes_or_hangs_once():
     # The arguments are part of the dataset's fingerprint, not of the hashes.
-    says = {"crash once": r"was killed by SIGSEGV", "hang once": r"did not answer within 0.7 s and was killed by SIGKILL \(by us\)"}
+    says = {"crash once": r"was killed by SIGSEGV", "hang once": r"did not answer within 3 s and was killed by SIGKILL \(by us\)"}
     for ranks, faults in ((3, {17: "crash once"}), (0, {17: "hang once"})) if FULL else ((0, {17: "crash once", 23: "hang once"}),):
         with no_leftovers() as env:
             result = run_job(job, ranks=ranks, options=["--epochs=2"],
-                             overrides=[*with_faults(faults), "python.timeout_s=0.7"], env=env)
+                             overrides=[*with_faults(faults), "python.timeout_s=3"], env=env)
         assert result.hashes() == expected, result.log
         for sample, fault in faults.items():
             assert fault != "crash once" or "about to crash" in result.stderr, result.log
@@ -323,17 +323,24 @@ def start_endless(env, ranks):
 
 
 def kill_while_it_runs(choose, kills):
-    """Kills what `choose` gives of (workers, fork servers), as often as that; how often it did, and what the job said."""
+    """Kills what `choose` gives of (workers, fork servers), as often as that; how often it did, and what the job said. The second
+    epoch waits for the first of them (patterns.cpp)."""
+    folder = tempfile.mkdtemp(dir=work.name)
+    hold = os.path.join(folder, "hold")
+    open(hold, "w").close()
     with no_leftovers() as env:
-        words = [*mpirun_words(3), PENSTOCK, "run", job, "--epochs=2", "--json", "--quiet"]
-        process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+        words = [*mpirun_words(3), PENSTOCK, "run", job, "--json", "--quiet", "--", os.path.join(os.environ["PENSTOCK_BUILD"], "patterns"),
+                 "counted", job, os.path.join(folder, "%r.json")]
+        process = subprocess.Popen(words, env=dict(env, PATTERNS_EPOCHS="2"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
         killed = 0
         while process.poll() is None and killed < kills:
             for pid in choose(*python_workers(env[MARK]))[:1]:
                 try:
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
+                    if killed == 1:
+                        os.remove(hold)
                 except ProcessLookupError:
                     pass
             time.sleep(0.05)

@@ -140,13 +140,16 @@ def make_photos(links, first_folder=None):
 def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
     """(images a second in so many epochs after the first one, cores that the loaders used then, report) of a job of so many
     loaders; quotas hold once all of them run. `env` is no_leftovers'."""
+    folder = tempfile.mkdtemp(dir=work.name)
+    hold = os.path.join(folder, "hold")  # so that loaders are there when their quotas come (patterns.cpp)
+    open(hold, "w").close()
     with contextlib.ExitStack() as at_the_end, tempfile.TemporaryFile("w+", dir=work.name) as err:
         groups = [a_group(quota) for quota in quotas]
         for group in groups:
             at_the_end.callback(group.close)
         process = subprocess.Popen(
             [PENSTOCK, "launch", "--run", "-n", str(1 + count), job, "--json", "--quiet", *overrides, "--", PATTERNS, "counted", job,
-             os.path.join(work.name, "%r.json"), *overrides],
+             os.path.join(folder, "%r.json"), *overrides],
             env=dict(env, PATTERNS_EPOCHS=str(1 + epochs), PYTHONPATH=work.name), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=err, text=True)
         limited, passed, used, last = False, [], [], ""
@@ -156,9 +159,11 @@ def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
                 for number, group in enumerate(groups):
                     group.take(pids[1 + number])
                 limited = True
+                os.remove(hold)
             if line.startswith("epochs"):
                 passed.append(time.monotonic())
-                used.append([cpu_s(pids[1 + number]) for number in range(count)])
+                if FULL:  # behind the last epoch they may be gone, where this process had no core
+                    used.append([cpu_s(pids[1 + number]) for number in range(count)])
             last = line
         code = process.wait(60)
         err.seek(0)
@@ -166,7 +171,7 @@ def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
     report = json.loads(last)
     assert len(passed) == 1 + epochs, passed
     took_s = passed[-1] - passed[0]
-    cores = [(after - before) / took_s for before, after in zip(used[0], used[-1])]
+    cores = [(after - before) / took_s for before, after in zip(used[0], used[-1])] if FULL else []
     return report["splits"]["train"]["images"] * epochs / (1 + epochs) / took_s, cores, report
 
 

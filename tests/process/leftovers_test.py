@@ -10,6 +10,14 @@ import uuid
 from leftovers import marked_processes, no_leftovers, run, MARK
 
 
+def is_up(env, words):
+    """It has been forked and executed: until then it has the words of its parent, or shows none."""
+    deadline = time.monotonic() + 30
+    while words not in marked_processes(env[MARK]).values():
+        assert time.monotonic() < deadline, marked_processes(env[MARK])
+        time.sleep(0.01)
+
+
 def failure_of(body, **kwargs):
     try:
         with no_leftovers(wait_s=0.3, shared_machine=False, **kwargs) as env:
@@ -30,9 +38,9 @@ def test_a_daemon_is_found_and_ended():
     def body(env):
         seen["mark"] = env[MARK]
         run(["sh", "-c", "(setsid sleep 300 >/dev/null 2>&1 &) &"], 10, env)
+        is_up(env, "sleep 300")
 
     assert "sleep 300" in failure_of(body)
-    time.sleep(0.2)
     assert not marked_processes(seen["mark"])
 
 
@@ -64,7 +72,7 @@ def test_tmpdir_must_be_empty():
 
 def test_the_tests_own_failure_is_not_hidden():
     try:
-        with no_leftovers(wait_s=0.2) as env:
+        with no_leftovers(wait_s=0.2, shared_machine=False) as env:
             subprocess.Popen(["sleep", "300"], env=env)
             raise ValueError("its own")
     except ValueError:
@@ -80,7 +88,6 @@ def test_a_timeout_ends_the_group_and_the_marked():
             assert "took longer" in str(error)
         else:
             assert False, "no timeout"
-        time.sleep(0.2)
         assert not marked_processes(env[MARK])
 
 

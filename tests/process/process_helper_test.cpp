@@ -48,7 +48,7 @@ struct Scratch {
   }
 };
 
-bool soon(const std::function<bool()>& condition, double limit_s = 5) {
+bool soon(const std::function<bool()>& condition, double limit_s = 20) {
   const auto limit = Steady::now() + std::chrono::duration<double>(limit_s);
   while (!condition()) {
     if (Steady::now() > limit) return false;
@@ -69,7 +69,7 @@ ProgramSpec shell(const std::string& script, const Scratch& scratch) {
   return spec;
 }
 
-HelperReport expect(Helper& helper, Kind kind, double limit_s = 8) {
+HelperReport expect(Helper& helper, Kind kind, double limit_s = 30) {
   const auto report = helper.wait_report(limit_s);
   REQUIRE(report.has_value());
   REQUIRE(static_cast<int>(report->kind) == static_cast<int>(kind));
@@ -88,7 +88,7 @@ bool nothing_left() {
         }
         return descendants(getpid()).empty();
       },
-      15);
+      30);
 }
 
 // A program with a worker and a daemon (double fork, session of its own), all deaf to SIGTERM; the pids are in files.
@@ -248,7 +248,7 @@ TEST_CASE("the grace is enough to write a checkpoint, and not longer than needed
   CHECK(describe_status(expect(helper, Kind::exited).status) == "exited with status 0");
   CHECK(expect(helper, Kind::ended).clean);
   CHECK(scratch.read("checkpoint") == "saved\n");
-  CHECK(seconds_since(start) < 6);
+  CHECK(seconds_since(start) < 15);
   CHECK(nothing_left());
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("a second stop shortens the grace, never lengthens it") {
   helper.stop(60);
   expect(helper, Kind::exited);
   CHECK(expect(helper, Kind::ended).clean);
-  CHECK(seconds_since(start) < 10);
+  CHECK(seconds_since(start) < 30);
   CHECK(nothing_left());
 }
 
@@ -544,7 +544,7 @@ TEST_CASE("when the launcher dies, a rank that does not notice is ended, after t
           "trap 'sleep 0.3; echo saved > $OUT/saved; exit 0' TERM; echo up > $OUT/up;"
           "while :; do sleep 0.02; done",
           scratch);
-      spec.grace_s = 1;
+      spec.grace_s = 3;
       helper.start(spec);
       for (;;) pause();
     }

@@ -54,7 +54,7 @@ class ControlGroup:
     def close(self):
         if self.folder is None:
             return
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while True:
             try:
                 return os.rmdir(self.folder)

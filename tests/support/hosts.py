@@ -111,7 +111,7 @@ def _ip(*words):
 
 
 class Hosts:
-    def __init__(self, count, env, names=None, wait_s=8.0):
+    def __init__(self, count, env, names=None, wait_s=8.0 + leftovers.BUSY_S):
         """`env` is no_leftovers': its TMPDIR becomes one of its own on each host. `names` may repeat: what the hosts call
         themselves; the agent knows them as host0, host1, ... nevertheless."""
         self.aliases = [f"host{i}" for i in range(count)]
@@ -343,14 +343,17 @@ def run_on(hosts, job, per_host, options=("--json",), overrides=(), program=(), 
 
 
 class RunningJob:
-    """A job in the background whose trainers, or the first of them, have had their first batch (tests/multirank/patterns.cpp)."""
+    """A job in the background whose trainers, or the first of them, have had their first batch (tests/multirank/patterns.cpp).
+    Its programs have their OUT.json in `folder`, and are held until its end is waited for."""
 
-    def __init__(self, hosts, env, words, folder, trainers=1, limit_s=20):
+    def __init__(self, hosts, env, words, folder, trainers=1, limit_s=40):
         """`words` start it on the first host. What it writes is kept in `folder`."""
         self.env = env
         self.folder = folder
         self.out = open(os.path.join(folder, "stdout"), "w+")
         self.err = open(os.path.join(folder, "stderr"), "w+")
+        self._hold = os.path.join(folder, "hold")
+        open(self._hold, "w").close()
         self.process = subprocess.Popen(hosts.enter(0, words), env=hosts.environment(env), stdin=subprocess.DEVNULL,
                                         stdout=self.out, stderr=self.err, start_new_session=True)
         deadline = time.monotonic() + limit_s
@@ -376,6 +379,7 @@ class RunningJob:
 
     def end(self, limit_s):
         """Its exit code; took_s is how long it went on from now."""
+        os.remove(self._hold)
         begun = time.monotonic()
         try:
             code = self.process.wait(limit_s)

@@ -65,7 +65,7 @@ class Trainer:
         file = getattr(self, which)
         return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
 
-    def wait_for(self, what, limit_s=20):
+    def wait_for(self, what, limit_s=40):
         deadline = time.monotonic() + limit_s
         while what not in self.text():
             assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}': {self.result()}"
@@ -90,20 +90,23 @@ def start_trainers(words, world, env, places=None):
             for place in places or [place(rank, world) for rank in range(world)]]
 
 
-def wait_trainers(trainers, limit_s=30):
-    """Results in order; when one fails the others are killed, as torchrun does."""
+def wait_trainers(trainers, limit_s=30, together_s=0.2):
+    """Results in order; when one fails the others are killed, as torchrun does, if they have not ended `together_s` later: the
+    failures of one cause come together, and each may say why."""
     deadline = time.monotonic() + limit_s
     while any(t.process.poll() is None for t in trainers) and time.monotonic() < deadline:
         if any(t.process.poll() not in (None, 0) for t in trainers):
-            time.sleep(0.2)  # the failures of one cause come together: each may say why
+            together = time.monotonic() + together_s
+            while any(t.process.poll() is None for t in trainers) and time.monotonic() < together:
+                time.sleep(0.02)
             for trainer in trainers:
                 trainer.process.kill()
         time.sleep(0.02)
     return [trainer.result(0.1) for trainer in trainers]
 
 
-def run_trainers(words, world, env, places=None, limit_s=30):
-    return wait_trainers(start_trainers(words, world, env, places), limit_s)
+def run_trainers(words, world, env, places=None, **limits):
+    return wait_trainers(start_trainers(words, world, env, places), **limits)
 
 
 class Serving:
@@ -123,14 +126,14 @@ class Serving:
     def text(self, which="err"):
         return os.pread(getattr(self, which).fileno(), 1 << 22, 0).decode(errors="replace")
 
-    def wait_for(self, what, limit_s=20):
+    def wait_for(self, what, limit_s=40):
         deadline = time.monotonic() + limit_s
         while what not in self.text():
             assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}': {self.text()}"
             time.sleep(0.02)
         return self
 
-    def report(self, limit_s=20):
+    def report(self, limit_s=40):
         """Waits for the end, which must be a good one."""
         code = self.process.wait(limit_s)
         assert code == 0, f"exit code {code}\n{self.text()}"

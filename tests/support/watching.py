@@ -78,6 +78,9 @@ class Series:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, AttributeError):  # it has just ended
                 self.seen[who].append(figures(pid))
 
+    def fewest(self):
+        return min(map(len, self.seen.values()))
+
     def require_flat(self, tolerance):
         """The mean of the last third is that of the second, or less, but for the tolerance."""
         for who, samples in self.seen.items():
