@@ -51,11 +51,13 @@ def slow_job(**trainer):
 
 def descendants(pid="self"):
     """The process ids, as texts, of all children of a process, and of theirs."""
-    found = set()
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or a child has ended
+    found, gone = set(), (FileNotFoundError, ProcessLookupError)
+    with contextlib.suppress(*gone):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in file.read().split():
+            with contextlib.suppress(*gone):  # this thread alone has ended: others have children, too
+                with open(f"/proc/{pid}/task/{task}/children") as file:
+                    children = file.read().split()
+                for child in children:
                     found |= {child, *descendants(child)}
     return found
 
