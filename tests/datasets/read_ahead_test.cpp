@@ -627,7 +627,7 @@ TEST_CASE("5 ms a read: two threads run at the pace of their own work") {
   }
   SlowFileSystem disk(milliseconds(5));
   const auto run = [&](bool on) {
-    ReadAheadOptions options = eagerly(ReadMethod::automatic, on ? 32 : 0);
+    ReadAheadOptions options = eagerly(ReadMethod::automatic, on ? 32 : 0, 64 << 20);  // a megabyte for each, at first
     const auto ahead = ReadAhead::make(options, disk);
     const Files source(paths, ahead->files());
     const auto begun = std::chrono::steady_clock::now();
