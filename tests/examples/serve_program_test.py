@@ -17,9 +17,9 @@ import time
 import torch
 
 from forked import Child
-from jobs import FULL, demo_photos, run_tests
+from jobs import FULL, demo_photos, free_port, run_tests
 from leftovers import no_leftovers
-from programs import EXAMPLES, FIXED, WORK, Program, free_port
+from programs import EXAMPLES, FIXED, WORK, Program
 
 import penstock
 
