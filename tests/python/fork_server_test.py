@@ -44,7 +44,7 @@ def numbers(loader):
 
 
 def fork_servers():
-    """And what they have forked."""
+    """The descendants with a fork server's command line: servers, and the workers that they have forked."""
     found = set()
     for pid in descendants():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/cmdline") as file:

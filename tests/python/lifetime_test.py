@@ -354,8 +354,8 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
     job = tiny_job(dataset={"folder": os.path.dirname(folder)}, mode="eval", batch_size=1,
                    pipeline=[{"CenterCrop": {"size": [10500 if FULL else 3800, 32]}}])  # nearly all rows
     def drop(what):
-        """Seconds that dropping it took, and the longest that another thread stood still meanwhile: of this process's CPU time, which
-        decoding uses all along, and which stands still with the process where other programs have the cores."""
+        """Seconds that dropping it took, and the longest that another thread stood still meanwhile. Of this process's CPU time: decoding
+        uses it all along, and where other programs have the cores it stands still, too."""
         loader = penstock.DataLoader(job, split="train")
         steps = iter(loader)
         batch = next(steps)

@@ -56,11 +56,11 @@ def descendants(pid=None):
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             children.setdefault(str(parent_of(process)), []).append(process)
-    found, of = set(), [str(pid or os.getpid())]
-    while of:
-        these = children.get(of.pop(), [])
+    found, parents = set(), [str(pid or os.getpid())]
+    while parents:
+        these = children.get(parents.pop(), [])
         found.update(these)
-        of += these
+        parents += these
     return found
 
 
