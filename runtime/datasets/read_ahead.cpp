@@ -331,7 +331,9 @@ bool ReadAhead::take(const Key& key, int64_t max_bytes, std::vector<std::byte>* 
         const Nanoseconds more = entry->started_at + options_.wait_limit_ns - clock_.now();
         if (more <= 0) break;
         ++entry->waiters;
+        ++figures_.waiting;
         (void)entry->changed.wait_for(mutex_, std::chrono::microseconds(more / 1000 + 1));
+        --figures_.waiting;
         --entry->waiters;
       }
       const bool last = entry->orphaned && entry->waiters == 0;

@@ -70,6 +70,7 @@ struct ReadAheadFigures {
   int64_t dropped = 0;     // reads that nobody asked for
   int64_t held_bytes = 0;  // now
   int64_t under_way = 0;   // now
+  int64_t waiting = 0;     // threads, for reads under way, now
 };
 
 class ReadAhead : public std::enable_shared_from_this<ReadAhead> {

@@ -99,7 +99,7 @@ TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as
     }
   }
   // Nobody waits in silence, nor against their will.
-  options.overrides[0] = "trainer.timeout_s=3.2";
+  options.overrides[0] = "trainer.timeout_s=3.9";
   std::vector<std::string> received;
   options.on_warning = [&](const std::string& text) { received.push_back(text); };
   CHECK_THROWS_AS(DataLoader(data.job(), "train", options), Error);

@@ -163,14 +163,14 @@ def test_restart_points():
         plain = {"folder": os.path.join(top, "data")}
         indexed = {**plain, "index": "f.index"}
 
-        def entered(dataset):
+        def entered(dataset, seconds=0.1):
             job = write_job(top, dataset)
-            return json.loads(penstock("bench", job, "--json", "--seconds=0.1"))["jpeg_indexed"]
+            return json.loads(penstock("bench", job, "--json", f"--seconds={seconds}"))["jpeg_indexed"]
 
         assert ", restart points for 0" in index(top, indexed, "--no-restart-points")
         assert entered(indexed) == 0
         assert ", restart points for 0" not in index(top, indexed)
-        assert entered(indexed) > 0 and entered(plain) == 0
+        assert entered(indexed, 0.5) > 0 and entered(plain) == 0  # its threads may be late
         before = hashes(top, plain)
         assert hashes(top, indexed) == before
         changed = os.path.join(top, "data", source[0][0])

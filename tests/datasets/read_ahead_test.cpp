@@ -20,6 +20,7 @@
 #include <map>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/memory.h"
 #include "runtime/job/job.h"
@@ -194,8 +195,8 @@ TEST_CASE("the ring takes back a read that is under way, by name and at the end"
   CHECK_FALSE(one->good);
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
-  CHECK(runner.engine().stop(5 * kSecond) == 0);
-  CHECK(clock.now() - begun < 4 * kSecond);
+  CHECK(runner.engine().stop(60 * kSecond) == 0);
+  CHECK(clock.now() - begun < 30 * kSecond);
   CHECK(runner.done() == 2);
   CHECK_FALSE(other->good);
 }
@@ -583,7 +584,7 @@ TEST_CASE("what a thread waits for goes with that thread when its ticket has gon
   REQUIRE(eventually([&] { return disk.waiting() == 1; }));
   std::vector<std::byte> bytes(10);
   std::thread worker([&] { ahead->files().open_file(folder.path("a"))->read_at(20, bytes); });
-  std::this_thread::sleep_for(milliseconds(50));
+  CHECK(eventually([&] { return ahead->figures().waiting == 1; }));
   ahead->drop(ticket);
   CHECK(ahead->figures().held_bytes == 30);
   disk.release();
@@ -608,7 +609,7 @@ TEST_CASE("a thread that waits for a read when the loader ends is told so") {
   REQUIRE(eventually([&] { return disk.waiting() == 1; }));
   std::string got;
   std::thread worker([&] { got = outcome(source, 0); });
-  std::this_thread::sleep_for(milliseconds(20));
+  CHECK(eventually([&] { return ahead->figures().waiting == 1; }));
   ahead->stop(50 * kMillisecond);
   worker.join();
   CHECK(got.find("the loader ends while '" + folder.path("a") + "' is being read") != std::string::npos);
@@ -625,8 +626,8 @@ TEST_CASE("5 ms a read: two threads run at the pace of their own work") {
     folder.write("f" + std::to_string(i), content(5000, static_cast<uint64_t>(i)));
   }
   SlowFileSystem disk(milliseconds(5));
-  const auto seconds_with = [&](bool on) {
-    ReadAheadOptions options = eagerly(ReadMethod::automatic, on ? 32 : 0);
+  const auto run = [&](bool on) {
+    ReadAheadOptions options = eagerly(ReadMethod::automatic, on ? 32 : 0, 64 << 20);  // a megabyte for each, at first
     const auto ahead = ReadAhead::make(options, disk);
     const Files source(paths, ahead->files());
     const auto begun = std::chrono::steady_clock::now();
@@ -656,14 +657,18 @@ TEST_CASE("5 ms a read: two threads run at the pace of their own work") {
     for (std::thread& thread : threads) thread.join();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
     for (const uint64_t ticket : tickets) ahead->drop(ticket);
+    const ReadAheadFigures figures = ahead->figures();
     ahead->stop();
-    return took.count();
+    return std::pair{took.count(), figures};
   };
-  const double without = seconds_with(false);
-  const double with = seconds_with(true);
-  MESSAGE("240 reads of 5 ms by two threads of 1 ms a sample: ", without, " s, ahead ", with, " s");
+  const double without = run(false).first;
+  const auto with = run(true);
+  const ReadAheadFigures& figures = with.second;
+  MESSAGE("240 reads of 5 ms by two threads of 1 ms a sample: ", without, " s, ahead ", with.first, " s; of these ",
+          figures.waited, " were waited for, and ", figures.early, " read by the thread itself");
   CHECK(without > 0.6);
-  CHECK(with < 0.6 * without);
+  // How long they take says more of the machine: most were there when a thread came to them.
+  CHECK(figures.taken - figures.waited > 120);
 }
 
 TEST_CASE("sources name every part that load() reads") {

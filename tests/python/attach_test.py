@@ -31,7 +31,7 @@ print(train.stats()["ranks"][0]["splits"]["train"]["ranges"][-1]["pixel_hash"])
 
 
 def attached(env, *words, output=OUTPUT):
-    return run([sys.executable, "-c", PROGRAM, job, output, *words], 30, env=env)
+    return run([sys.executable, "-c", PROGRAM, job, output, *words], 60, env=env)
 
 
 def test_fed_by_a_serving_job_again_and_again():
@@ -120,7 +120,7 @@ def test_programs_with_torchruns_variables_get_the_stream_of_the_job():
         programs = [subprocess.Popen([sys.executable, "-c", WITH_VARIABLES, two], stdout=subprocess.PIPE, text=True,
                                      env={**env, "PENSTOCK_ATTACH": "1", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2",
                                           "LOCAL_WORLD_SIZE": "2"}) for rank in "01"]
-        said = [program.communicate(timeout=30)[0].split() for program in programs]
+        said = [program.communicate(timeout=60)[0].split() for program in programs]
         assert [words[:2] for words in said] == [["0", "48"], ["1", "48"]], said  # padded
         assert tuple(f"{sum(int(words[i], 16) for words in said) % 2 ** 128:032x}" for i in (2, 3)) == expected, (said, expected)
         serving.end()
@@ -136,7 +136,7 @@ def test_files_that_come_while_it_serves():
     with no_leftovers() as env, Serving(growing, env) as serving:
         serving.wait_for("--stop")
         for more, wanted in ((1, "80 80 81 6 96"), (0, "81 81 81 6 96"), (15, "81 81 96 6 96")):
-            program = run([sys.executable, "-c", GROWING, growing, picture, folder, str(more), OUTPUT], 30, env=env)
+            program = run([sys.executable, "-c", GROWING, growing, picture, folder, str(more), OUTPUT], 60, env=env)
             assert program.returncode == 0 and program.stdout.strip() == wanted, (program.stdout, program.stderr)
         serving.end()
 

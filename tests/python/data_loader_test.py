@@ -316,7 +316,7 @@ def test_keeping_batches():
         assert bool(first.valid.all()) and (first.num_valid, first.epoch, first.step) == (16, 0, 0)
         for kept, again in zip(everything, train):
             assert torch.equal(kept[0], again[0]) and kept.indices.tolist() == again.indices.tolist()
-    with penstock.DataLoader(JOB, split="train", batch_size=8, trainer__timeout_s=1, trainer__hold=2) as train:
+    with penstock.DataLoader(JOB, split="train", batch_size=8, trainer__timeout_s=3, trainer__hold=2) as train:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             problem = raises(penstock.UsageError, lambda: list(train), "holds all batches of split 'train'", "copy=True")

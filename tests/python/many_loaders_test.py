@@ -46,7 +46,7 @@ class Standing:
         self.children = len(descendants())
         self.memory_mb = rss_mb()
 
-    def stays(self, megabytes, limit_s=10):
+    def stays(self, megabytes, limit_s=30):
         """No more of anything within `limit_s`: threads of dropped loaders may be on their way out."""
         deadline = time.monotonic() + limit_s
         while True:

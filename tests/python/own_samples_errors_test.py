@@ -15,7 +15,7 @@ import penstock
 from penstock import _worker
 from jobs import FULL, run_tests
 from own_data import Broken, Slow, one_process_that_imports, same
-from photos import JOB, raises
+from photos import JOB, WORK, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
 
@@ -218,13 +218,22 @@ def test_a_time_that_is_over_is_torchs_error():
 
 
 class LateOnce(Late):
+    """In workers, its first sample comes once the program has waited in vain."""
+
+    def __init__(self, waited):
+        super().__init__()
+        self.waited = waited
+
     def __getitem__(self, index):
-        time.sleep(1.5 if index == 0 and os.getpid() != self.quick else 0)
+        until = time.monotonic() + 60
+        while index == 0 and os.getpid() != self.quick and not os.path.exists(self.waited) and time.monotonic() < until:
+            time.sleep(0.01)
         return index
 
 
 def test_a_batch_that_came_too_late_is_the_next_ones():
-    with penstock.DataLoader(LateOnce(), 4, num_workers=1, timeout=1) as loader:
+    waited = os.path.join(WORK, "waited")
+    with penstock.DataLoader(LateOnce(waited), 4, num_workers=1, timeout=1) as loader:
         batches, late = iter(loader), 0
         while True:
             try:
@@ -233,6 +242,7 @@ def test_a_batch_that_came_too_late_is_the_next_ones():
             except RuntimeError as error:
                 late += 1
                 assert "waited 1 s" in str(error) and late < 20, error
+                open(waited, "w").close()
         assert late > 0 and batch.tolist() == [0, 1, 2, 3]
         assert next(batches).tolist() == [4, 5, 6, 7]
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 from jobs import demo_photos, write_job
-from leftovers import run
+from leftovers import parent_of, run
 
 # Skips with the reason where the package was not built for this Python.
 try:
@@ -49,14 +49,18 @@ def slow_job(**trainer):
     return job
 
 
-def descendants(pid="self"):
-    """The process ids, as texts, of all children of a process, and of theirs."""
-    found = set()
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or a child has ended
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in file.read().split():
-                    found |= {child, *descendants(child)}
+def descendants(pid=None):
+    """The process ids, as texts, of all children of a process, by default this one, and of theirs. By every process's parent: the
+    kernel's lists of children (/proc/PID/task/TID/children) may leave some out when others end at the same time."""
+    children = {}
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            children.setdefault(str(parent_of(process)), []).append(process)
+    found, parents = set(), [str(pid or os.getpid())]
+    while parents:
+        these = children.get(parents.pop(), [])
+        found.update(these)
+        parents += these
     return found
 
 

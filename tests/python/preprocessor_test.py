@@ -239,8 +239,8 @@ def test_ctrl_c_ends_a_call():
     program = ("import penstock, sys\n"
                "p = penstock.Preprocessor(sys.argv[1], split='val', threads=1, output=sys.argv[3])\n"
                "data = open(sys.argv[2], 'rb').read()\n"
-               "print('ready', flush=True)\n"
-               "try:\n    p([data] * 200_000)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n")
+               "try:\n    print('ready', flush=True)\n    p([data] * 200_000)\n"
+               "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n")
     path = next(path for path in PHOTOS.paths if os.path.basename(path) not in PHOTOS.broken)
     # uint8 of 64 x 64: 200,000 places are 2.5 GB of address space, of which few are touched before the signal.
     child = subprocess.Popen([sys.executable, "-c", program.replace("threads=1", "threads=1, dtype='uint8'"),
@@ -254,7 +254,7 @@ def test_ctrl_c_ends_a_call():
         child.send_signal(signal.SIGINT)
         begun = time.monotonic()
         assert child.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - begun < 5, "Ctrl-C took its time"
+        assert time.monotonic() - begun < 15, "Ctrl-C took its time"  # the whole call would take a minute
         child.communicate(timeout=30)
     finally:
         child.kill()

@@ -1,13 +1,12 @@
 """examples/train_ddp.py: the losses are equal to the last digit, whoever loads, and over a checkpoint."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 
 from forked import Child
-from jobs import FULL, demo_photos, mpirun_words, PENSTOCK, run_tests, skip_without_mpirun, write_job
+from jobs import FULL, PENSTOCK, demo_photos, free_port, mpirun_words, run_tests, skip_without_mpirun, write_job
 from leftovers import no_leftovers, run
 from photos import WORK
 
@@ -27,12 +26,6 @@ torch.set_num_threads(1)  # of forked trainers, too
 
 def losses(text):
     return [line for line in text.splitlines() if line.startswith("epoch ")]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def by_themselves(*words, job=job, world=2):

@@ -298,6 +298,9 @@ def test_errors_of_the_users_code_come_after_the_batches_before_them():
         # every worker is waited for 5 s. Without that cycle nothing of ours keeps it.
         traceback.clear_frames(error.__traceback__)
         del error
+        until = time.monotonic() + 20
+        while torch.multiprocessing.active_children() and time.monotonic() < until:
+            time.sleep(0.02)  # one that torch gave up waiting for, and ended
         assert not torch.multiprocessing.active_children()
 
     wrong = [(torch.utils.data.DataLoader([(torch.zeros(3), 1)] * 4, batch_size=2), "not (indices, encoded images"),

@@ -544,13 +544,12 @@ TEST_CASE("two iterations and two splits side by side have batch buffers of thei
   // Nobody reads a or b, yet c is served: prefetching cannot starve a validation iteration.
   client.send(ClientNext{c.iteration});
   std::optional<ClientBatch> batch;
-  for (int i = 0; i < 9; ++i) {
-    LeaseGranted lease;
-    if (!FakeWire::wait_until([&] { return world.wire().take(kLoader, lease); }, std::chrono::milliseconds(300))) break;
-    if (lease.lease.lease_stream == c.iteration) {
-      world.send(world.make(lease));
-      world.done(lease);
-    }
+  for (bool first = false; !first;) {
+    const LeaseGranted lease = world.lease();
+    if (lease.lease.lease_stream != c.iteration) continue;
+    world.send(world.make(lease));
+    world.done(lease);
+    first = lease.lease.step == 0;
   }
   batch = client.expect<ClientBatch>();
   CHECK(batch->pool == c.pool);
@@ -693,7 +692,7 @@ TEST_CASE("another trainer's rank that falls silent ends the job by name, and ev
   options.coordination.loaders = {kLoader};
   options.coordination.balancer.lost_after_s = 1000;
   options.heartbeat_ns = 10 * kMillisecond;
-  options.silence_ns = 500 * kMillisecond;
+  options.silence_ns = kSecond;
   options.hosts = {"a", "a", "b"};
   const auto receiver = make_receiver(options, std::make_unique<FakeEndpoint>(wire));
   std::atomic<bool> ended{false};
@@ -701,7 +700,7 @@ TEST_CASE("another trainer's rank that falls silent ends the job by name, and ev
     receiver->run();
     ended = true;
   });
-  for (int beat = 0; beat < 20; ++beat) {
+  for (int beat = 0; beat < 30; ++beat) {
     wire->deliver(MessageArrived{2, encode(Alive{})});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -713,7 +712,7 @@ TEST_CASE("another trainer's rank that falls silent ends the job by name, and ev
   CHECK_FALSE(said.good);
   CHECK_FALSE(said.all_alive);
   CHECK(said.exit_code == static_cast<int>(ErrorKind::peer_lost));
-  CHECK(said.reason.find("lost a trainer (rank 2, host b): nothing was heard of it for 0.5 s") != std::string::npos);
+  CHECK(said.reason.find("lost a trainer (rank 2, host b): nothing was heard of it for 1 s") != std::string::npos);
 }
 
 // The second of two trainers' ranks; rank 0 coordinates.
@@ -730,7 +729,7 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
   auto wire = std::make_shared<FakeWire>();
   ReceiverOptions options = of_rank_2();
   options.heartbeat_ns = 10 * kMillisecond;
-  options.silence_ns = 200 * kMillisecond;
+  options.silence_ns = 500 * kMillisecond;
   const auto receiver = make_receiver(options, std::make_unique<FakeEndpoint>(wire));
   std::string problem;
   std::atomic<bool> ended{false};
@@ -742,14 +741,14 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
     }
     ended = true;
   });
-  for (int beat = 0; beat < 20; ++beat) {
+  for (int beat = 0; beat < 30; ++beat) {
     wire->deliver(MessageArrived{0, encode(Alive{})});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   CHECK_FALSE(ended);
   (void)wire->expect<Alive>(0);
   thread.join();
-  CHECK(problem.find("lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 0.4 s") !=
+  CHECK(problem.find("lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 1 s") !=
         std::string::npos);
 }
 
@@ -838,7 +837,7 @@ TEST_CASE("a program without the job's token is refused; with it, it is welcome"
   const Nanoseconds begun = clock.now();
   receiver->stop();
   thread.join();
-  CHECK(clock.now() - begun < 2 * kSecond);
+  CHECK(clock.now() - begun < 10 * kSecond);
   receiver->disconnect_clients();
   CHECK_THROWS_AS((void)connect_abstract(name, 10 * kMillisecond), Error);
 }

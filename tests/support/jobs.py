@@ -10,11 +10,14 @@
 ranks=0 runs the whole job in one process, without mpirun. Data is made once per build folder.
 """
 
+import contextlib
 import fcntl
 import json
 import os
+import random
 import resource
 import shutil
+import socket
 import sys
 
 import leftovers
@@ -57,6 +60,15 @@ def skip_without_mpirun():
     if shutil.which("mpirun") is None:
         print("SKIP: no mpirun in PATH")
         sys.exit(77)
+
+
+def free_port():
+    """A TCP port that nobody listens at, from below those that the kernel gives to whoever asks for any."""
+    for number in random.SystemRandom().sample(range(20_000, 32_768), 100):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", number))
+            return number
+    raise AssertionError("of 100 TCP ports none is free")
 
 
 def demo_photos(count=80, val_count=26, classes=4, seed=5):

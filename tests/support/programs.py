@@ -11,13 +11,12 @@ Where no --output is among the words, the run gets a folder of its own.
 import atexit
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 
 from forked import Child
-from jobs import FULL, PENSTOCK, skip_without_mpirun
+from jobs import FULL, PENSTOCK, free_port, skip_without_mpirun
 from leftovers import no_leftovers, run
 
 skip_without_mpirun()
@@ -117,9 +116,3 @@ def weights(folder, epoch):
 def equal(one, other):
     import torch
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

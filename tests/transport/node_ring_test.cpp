@@ -78,15 +78,16 @@ class Node {
   void hang_up(PeerId rank) { ::kill(pids_.at(rank), SIGUSR1); }
   void leave(PeerId rank) { end(take(rank), SIGTERM); }
 
-  // Who saw whose death: so much news, and then none for a while.
-  std::map<PeerId, std::set<PeerId>> see(size_t count) {
+  // Who saw whose death: so much news, and then none for `silence_ms`: a second where a gap must have closed meanwhile,
+  // for which both its ends have to get a core several times.
+  std::map<PeerId, std::set<PeerId>> see(size_t count, int silence_ms = 100) {
     std::map<PeerId, std::set<PeerId>> seen;
     for (; count > 0; --count) {
       const News one = next();
       CHECK(seen[one.seen_by].insert(one.dead).second);
     }
     pollfd more{news_.get(), POLLIN, 0};
-    CHECK((::poll(&more, 1, 100) == 0 || (more.revents & POLLIN) == 0));
+    CHECK((::poll(&more, 1, silence_ms) == 0 || (more.revents & POLLIN) == 0));
     return seen;
   }
 
@@ -138,7 +139,7 @@ TEST_CASE("neighbours that die together are all seen") {
 TEST_CASE("who leaves in good order is no news, and the ring closes behind it") {
   Node node({0, 1, 2, 3});
   node.leave(1);
-  CHECK(node.see(0) == Seen{});
+  CHECK(node.see(0, 1000) == Seen{});
   node.kill(2);
   CHECK(node.see(2) == Seen{{0, {2}}, {3, {2}}});
 }
@@ -185,7 +186,7 @@ TEST_CASE("while a rank's predecessor lives, who claims to be it or one before i
   for (UniqueFd& one : silent)
     one = connect_abstract("penstock/" + std::to_string(::geteuid()) + "/" + node.job + "/n2", kSecond);
   node.kill(1);
-  CHECK(node.see(2) == Seen{{0, {1}}, {2, {1}}});
+  CHECK(node.see(2, 1000) == Seen{{0, {1}}, {2, {1}}});
   node.kill(0);
   CHECK(node.see(3) == Seen{{2, {0}}, {3, {0, 1}}});  // the gap before 2 had closed; 3 had not heard of 1
 }
