@@ -37,7 +37,8 @@ def look(mca):
     assert re.findall(r"^chunk of (.*)", said, re.M) == ["2: all 2", "1: all 1"], log
     assert re.findall(r"flushed (\d)", said) == ["0", "1", "0", "1"], log
     waiting, given_up, abandoned = map(float, re.findall(r"cpu_ms ([\d.]+)", said))
-    assert given_up < waiting / 2 and abandoned < waiting / 2, log
+    # A thread that polls takes 70 to 130 ms of a second; where others have the cores it polls less often.
+    assert max(given_up, abandoned) < max(waiting / 2, 25), log
 
 
 def test_over_shared_memory():
