@@ -147,7 +147,7 @@ ImageFolder::ClassListing ImageFolder::list_class(const std::string& root, const
     sort_as_python(names);
     ClassListing::Part part{path, {}};
     part.names.reserve(bytes + names.size());
-    for (const std::string& name : names) (part.names += name) += '\0';
+    for (const std::string& file : names) (part.names += file) += '\0';
     listing.count += std::ssize(names);
     listing.name_bytes += bytes;
     listing.parts.push_back(std::move(part));
@@ -300,8 +300,8 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
   for (size_t i = 0; i < classes_.size(); ++i) {
     add(listings[i], static_cast<int64_t>(i));
     keys.clear();
-    for (const ClassListing::Part& part : listings[i].parts) {
-      part.for_each([&](std::string_view name) { (((keys += part.path) += '/') += name) += '\0'; });
+    for (const ClassListing::Part& one : listings[i].parts) {
+      one.for_each([&](std::string_view name) { (((keys += one.path) += '/') += name) += '\0'; });
     }
     fingerprint.add(classes_[i], listings[i].count, keys);
     listings[i] = {};  // its memory is wanted
