@@ -34,6 +34,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
       : connection_(connect_receiver(read, options)),
         resolved_(with_sampler_file(resolve_split(connection_.job, split))) {
     if (connection_.origin == ReceiverOrigin::embedded) load_here(connection_, options);
+    asked_.longest_wait_ns = batch_timeout_ns(options);
     session_.emplace(std::move(connection_.socket), session_options(options));
     if (connection_.origin == ReceiverOrigin::embedded) {
       if (const std::string text = unused_server(connection_.job, options); !text.empty()) session_->warn(text);
@@ -100,7 +101,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session.split = resolved_.name;
     session.hold = connection_.job.trainer.hold;
     session.server = server_name(connection_.origin);
-    session.timeout_ns = batch_timeout_ns(options);
+    session.timeout_ns = asked_.longest_wait_ns;
     session.answer_timeout_ns = connection_.job.longest_wait_ns();
     if (embedded()) {  // which lists the data set, starts workers and gets memory for batches; none is a wait for a batch
       session.answer_timeout_ns =
@@ -126,7 +127,6 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
     asked_.raw_images = options.raw_images;
     asked_.gpu_images = options.gpu_images;
-    asked_.longest_wait_ns = batch_timeout_ns(options);
     try {
       session_->open(asked_);
     } catch (const Error&) {

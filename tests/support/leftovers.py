@@ -10,7 +10,8 @@
 is by then, is found by that mark. Processes, sockets and files are compared with a snapshot taken before and get 5 s to
 vanish; what is left raises AssertionError, says what it is, and is killed (by its mark) so the next test starts clean.
 Where tests run side by side (tests/run.sh), PENSTOCK_SHARED_MACHINE=1 leaves out sockets and files that might be another
-test's, and gives everything BUSY_S longer; then `leftovers.py before FILE` and `leftovers.py after FILE` compare the machine before and after all of them.
+test's, and gives everything BUSY_S longer; then `leftovers.py before FILE` and `leftovers.py after FILE` compare the machine
+before and after all of them.
 `run` starts a process group of its own and kills, when time is over, that group and whatever carries the same mark.
 """
 
