@@ -20,6 +20,7 @@ import torch
 
 import penstock
 from jobs import FULL, demo_photos, run_tests, write_job
+from leftovers import BUSY_S
 
 SOURCE = os.environ.get("PENSTOCK_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
@@ -254,7 +255,7 @@ def test_ctrl_c_ends_a_call():
         child.send_signal(signal.SIGINT)
         begun = time.monotonic()
         assert child.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - begun < 15, "Ctrl-C took its time"  # the whole call would take a minute
+        assert time.monotonic() - begun < 5 + BUSY_S, "Ctrl-C took its time"  # the whole call would take a minute
         child.communicate(timeout=30)
     finally:
         child.kill()

@@ -12,10 +12,11 @@ import torch
 
 import penstock
 from jobs import FULL, run_tests
+from leftovers import BUSY_S
 from photos import raises, script, tiny_job
 from small_photos import JOB, TRAIN
 
-LIMIT_S = 10  # half of trainer.timeout_s, with which a wait ends that no signal ends
+LIMIT_S = 0.5 + BUSY_S  # a wait that no signal ends takes trainer.timeout_s
 
 
 def interrupted(steps, after_s):
