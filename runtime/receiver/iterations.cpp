@@ -458,7 +458,7 @@ std::string Iterations::waited_in_vain(int connection) const {
     // Its time has begun before the question came. One that holds all batches waits for itself.
     if (iteration.warned || limit <= 0 || clock_.now() - iteration.asked_at < limit / 10 * 9) continue;
     return "no batch of split '" + split.resolved.name + "' came within " + std::to_string(limit / kSecond) +
-           " s (trainer.timeout_s)";
+           " s (trainer.timeout_s, or its program's timeout)";
   }
   return {};
 }

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from jobs import FULL, PENSTOCK, demo_photos, left_to_full, run_job, run_tests, skip_without_mpirun, write_job
+from jobs import FULL, PENSTOCK, demo_photos, hold_file, left_to_full, run_job, run_tests, skip_without_mpirun, write_job
 from leftovers import BUSY_S, no_leftovers, run
 
 skip_without_mpirun()
@@ -112,12 +112,6 @@ class Case:
     def run(self, ranks, overrides=(), **kwargs):
         with no_leftovers() as env:
             return run_job(self.job, ranks=ranks, overrides=["balancer.retry_s=0.5", *overrides], env=env, timeout=25 + BUSY_S, **kwargs)
-
-    def held(self):
-        """A file that keeps programs whose OUT.json is beside it from their last epoch (patterns.cpp)."""
-        path = os.path.join(self.folder, "hold")
-        open(path, "w").close()
-        return path
 
 
 def check_error(result, code, *words):
@@ -482,7 +476,7 @@ def test_a_file_that_vanishes_in_the_middle():
                   "sys.exit(program.wait())\n")
         cls = os.path.join(case.train, sorted(os.listdir(case.train))[2])
         result = case.run(ranks, [f"on_error={on_error}"],
-                          program=[sys.executable, "-c", remove, cls, case.held(), PATTERNS, "long", case.job,
+                          program=[sys.executable, "-c", remove, cls, hold_file(case.folder), PATTERNS, "long", case.job,
                                    os.path.join(case.folder, "%r.json"), f"on_error={on_error}"])
         check_error(result, 1, cls, "No such file")
 
@@ -504,7 +498,7 @@ def test_a_folder_that_comes_back():
         cls = os.path.join(case.train, sorted(os.listdir(case.train))[2])
         # Without the program where that need not be shown: its ten epochs, read at once.
         expected = (case.run(ranks, program=program) if FULL else case.run(0, options=["--epochs=10"])).hashes()["train"]
-        result = case.run(ranks, ["balancer.retry_s=15"], program=[sys.executable, "-c", away, cls, case.held(), *program])
+        result = case.run(ranks, ["balancer.retry_s=15"], program=[sys.executable, "-c", away, cls, hold_file(case.folder), *program])
         assert result.hashes()["train"] == expected, result.log
         assert "is tried again" in result.stderr and "No such file" in result.stderr, result.log
 

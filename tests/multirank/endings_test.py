@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from jobs import FULL, KILLED, PENSTOCK, demo_photos, left_to_full, mpirun_words, run_job, run_tests, small_pictures, skip_without_mpirun, write_job
+from jobs import FULL, KILLED, PENSTOCK, demo_photos, hold_file, left_to_full, mpirun_words, run_job, run_tests, small_pictures, skip_without_mpirun, write_job
 from leftovers import BUSY_S, MARK, marked_processes, no_leftovers
 
 skip_without_mpirun()
@@ -338,8 +338,7 @@ class Stream:
     def start(self, env, overrides=(), heard=True):
         """Held before its last epoch until it is let go, or its end is waited for."""
         folder = tempfile.mkdtemp(dir=work.name)
-        hold = os.path.join(folder, "hold")
-        open(hold, "w").close()
+        hold = hold_file(folder)
         program = [PATTERNS, "long", self.job, os.path.join(folder, "%r.json"), *self.overrides]
         running = Running(env, job_file=self.job, program=program, overrides=[*self.overrides, *overrides], heard=heard)
         running.hold = hold

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from jobs import FULL, PENSTOCK, demo_photos, run_job, skip_without_mpirun, small_pictures, write_job
+from jobs import FULL, PENSTOCK, demo_photos, hold_file, run_job, skip_without_mpirun, small_pictures, write_job
 from leftovers import BUSY_S, MARK, no_leftovers, python_workers
 from watching import ranks as ranks_of
 
@@ -90,9 +90,7 @@ class Kills:
         more = ["loader.executor=gpu"] if way == "gpus" else []
         folder = tempfile.mkdtemp(dir=self.work.name)
         log = os.path.join(folder, "balancer.log")
-        hold = os.path.join(folder, "hold")  # patterns.cpp
-        if held:
-            open(hold, "w").close()
+        hold = hold_file(folder) if held else None
         with no_leftovers(wait_s=8) as env:
             env = dict(env, **variables)
             with open(os.path.join(folder, "stdout"), "w+") as out, open(os.path.join(folder, "stderr"), "w+") as err:

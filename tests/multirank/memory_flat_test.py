@@ -202,8 +202,7 @@ def soak(name, job, folder, epochs, pace_ms, draw, more_env=()):
     program = [PATTERNS, "counted", job, os.path.join(folder, "%r.json")]
     expected = jobs.run_job(job, program=program, env=env_of_program, timeout=1200).report["splits"]["train"]
     assert expected["images"] == epochs * PICTURES, expected
-    hold = os.path.join(folder, "hold")  # until enough was done and seen, however slow this process is (patterns.cpp)
-    open(hold, "w").close()
+    hold = jobs.hold_file(folder)  # until enough was done and seen, however slow this process is
     with no_leftovers(wait_s=8) as env, open(f"{folder}/out", "w+") as out, open(f"{folder}/err", "w+") as err:
         env = {**env_of_program, **env, "PATTERNS_PACE_MS": str(pace_ms)}
         process = subprocess.Popen([jobs.PENSTOCK, "launch", "--run", "-n", "6", job, "--json", "--quiet", "--", *program],

@@ -15,7 +15,7 @@ from importlib.machinery import SourceFileLoader
 
 import numpy
 
-from jobs import FULL, PENSTOCK, Result, left_to_full, mpirun_words, run_job, run_tests, skip_without_mpirun
+from jobs import FULL, PENSTOCK, Result, hold_file, left_to_full, mpirun_words, run_job, run_tests, skip_without_mpirun
 from leftovers import MARK, no_leftovers, parent_of, python_workers, run
 from stream_hash import read_dump, total
 
@@ -326,8 +326,7 @@ def kill_while_it_runs(choose, kills):
     """Kills what `choose` gives of (workers, fork servers), as often as that; how often it did, and what the job said. The second
     epoch waits for the first of them (patterns.cpp)."""
     folder = tempfile.mkdtemp(dir=work.name)
-    hold = os.path.join(folder, "hold")
-    open(hold, "w").close()
+    hold = hold_file(folder)
     with no_leftovers() as env:
         words = [*mpirun_words(3), PENSTOCK, "run", job, "--json", "--quiet", "--", os.path.join(os.environ["PENSTOCK_BUILD"], "patterns"),
                  "counted", job, os.path.join(folder, "%r.json")]

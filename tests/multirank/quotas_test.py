@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from PIL import Image
 
 from control_groups import ControlGroup
-from jobs import FULL, PENSTOCK, demo_photos, hashes_of, left_to_full, run_job, run_tests, skip_without_mpirun
+from jobs import FULL, PENSTOCK, demo_photos, hashes_of, hold_file, left_to_full, run_job, run_tests, skip_without_mpirun
 from leftovers import no_leftovers
 from watching import cpu_s, ranks
 
@@ -141,8 +141,7 @@ def run_loaders(env, job, count, overrides=(), quotas=(), epochs=1):
     """(images a second in so many epochs after the first one, cores that the loaders used then, report) of a job of so many
     loaders; quotas hold once all of them run. `env` is no_leftovers'."""
     folder = tempfile.mkdtemp(dir=work.name)
-    hold = os.path.join(folder, "hold")  # so that loaders are there when their quotas come (patterns.cpp)
-    open(hold, "w").close()
+    hold = hold_file(folder)  # so that loaders are there when their quotas come
     with contextlib.ExitStack() as at_the_end, tempfile.TemporaryFile("w+", dir=work.name) as err:
         groups = [a_group(quota) for quota in quotas]
         for group in groups:

@@ -36,7 +36,7 @@ import time
 
 import leftovers
 import relay
-from jobs import PENSTOCK, Result, mpirun_words, skip_without_mpirun
+from jobs import PENSTOCK, Result, hold_file, mpirun_words, skip_without_mpirun
 
 _NET = "10.213.7"
 _TOOLS = ("ip", "ss", "tc", "unshare", "nsenter", "mount")
@@ -352,8 +352,7 @@ class RunningJob:
         self.folder = folder
         self.out = open(os.path.join(folder, "stdout"), "w+")
         self.err = open(os.path.join(folder, "stderr"), "w+")
-        self._hold = os.path.join(folder, "hold")
-        open(self._hold, "w").close()
+        self._hold = hold_file(folder)
         self.process = subprocess.Popen(hosts.enter(0, words), env=hosts.environment(env), stdin=subprocess.DEVNULL,
                                         stdout=self.out, stderr=self.err, start_new_session=True)
         deadline = time.monotonic() + limit_s

@@ -112,6 +112,14 @@ def write_job(folder, photos, trainers=2, batch=16, name="job.yaml"):
 KILLED = r"(killed by SIGKILL|killed, or cut off with its host): "
 
 
+def hold_file(folder):
+    """The path of a file that keeps programs whose OUT.json is in this folder from their last epoch until it is removed
+    (multirank/patterns.cpp)."""
+    path = os.path.join(folder, "hold")
+    open(path, "w").close()
+    return path
+
+
 def mpirun_words(ranks, mca=()):
     words = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"]
     if os.geteuid() == 0:

@@ -184,9 +184,9 @@ def _look() -> None:
 def _found(name: str, stayed: Optional[Stayed]) -> bytes:
     for data in () if stayed is None else stayed.taken(name):
         return data
-    for looks in range(2):
+    for looks in range(4):
         if looks:
-            _look()
+            _look()  # more than once: the kernel may leave out a child while another one ends
         paths = _seen_at.get(name, [])
         with contextlib.suppress(IndexError):  # another thread has taken the last one
             while paths:
