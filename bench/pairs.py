@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """CPU time of two builds, stage by stage, in pairs by turns: does the new one take more of it?
 
-    bench/pairs.py OLD_BUILD NEW_BUILD --data PHOTOS [--pairs 12] [--seconds 2] [--out RESULTS.jsonl]
+    bench/pairs.py OLD_BUILD NEW_BUILD --data PHOTOS [--pairs 12] [--seconds 2] [--only stages|jobs] [--out RESULTS.jsonl]
 
 OLD_BUILD and NEW_BUILD are build folders with `penstock` and `bench_stages`; PHOTOS is a folder of class folders. Of each
 pair both builds run once, the first of them by turns, so that a machine that warms up or slows down meets both alike.
@@ -71,6 +71,7 @@ def main():
     parser.add_argument("--data", required=True, help="class folders of photos")
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=2, help="of each run of bench_stages")
+    parser.add_argument("--only", choices=("stages", "jobs"), help="small stages need more pairs than jobs, which take longer")
     parser.add_argument("--limit", type=float, default=1.02)
     parser.add_argument("--out")
     arguments = parser.parse_args()
@@ -85,8 +86,8 @@ def main():
             both = [None, None]
             for which in ((0, 1), (1, 0))[pair % 2]:
                 build = arguments.builds[which]
-                figures = stages(build, job, arguments.seconds)
-                for transport in ("shm", "mpi"):
+                figures = {} if arguments.only == "jobs" else stages(build, job, arguments.seconds)
+                for transport in () if arguments.only == "stages" else ("shm", "mpi"):
                     figures[f"job over {transport}, ms"] = whole_job(build, job, transport)
                 both[which] = figures
             measured.append(both)
