@@ -8,7 +8,8 @@ pair both builds run once, the first of them by turns, so that a machine that wa
 `bench_stages` gives the stages of a sample on one thread; a whole job under mpirun, with shared memory and with MPI
 between loader and trainer, gives what all processes take for an image (user and system time).
 Prints, of each stage, the mean of new / old with its 95 % interval (of the logarithms, Student's t), and says which one's
-interval lies above --limit (1.02) as a whole; then the exit status is 1. Each measurement is a line of --out.
+interval lies above --limit (1.02) as a whole; then the exit status is 1. Each pair is a line of --out, and those that are
+there already count as well: where an interval is too wide, the same command adds more pairs.
 """
 
 import argparse
@@ -65,6 +66,14 @@ def interval(ratios):
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
+def kept_pairs(path):
+    """[(the old build's figures, the new one's)] of a file of earlier pairs."""
+    if not path or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [(pair["old"], pair["new"]) for pair in map(json.loads, file)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("builds", nargs=2, metavar="BUILD", help="the old and the new one")
@@ -75,14 +84,14 @@ def main():
     parser.add_argument("--limit", type=float, default=1.02)
     parser.add_argument("--out")
     arguments = parser.parse_args()
-    if arguments.pairs < 3:
+    if arguments.pairs + len(kept_pairs(arguments.out)) < 3:
         parser.error("fewer than 3 pairs have no interval")
     with tempfile.TemporaryDirectory() as folder:
         job = os.path.join(folder, "job.yaml")
         with open(job, "w", encoding="utf-8") as file:
             json.dump(job_of(arguments.data), file)
-        measured = []
-        for pair in range(arguments.pairs):
+        measured = kept_pairs(arguments.out)
+        for pair in range(len(measured), len(measured) + arguments.pairs):
             both = [None, None]
             for which in ((0, 1), (1, 0))[pair % 2]:
                 build = arguments.builds[which]
