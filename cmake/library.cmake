@@ -18,7 +18,7 @@ target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DI
                                            $<INSTALL_INTERFACE:include/penstock>)
 target_link_libraries(penstock PUBLIC Threads::Threads)
 target_compile_features(penstock PUBLIC cxx_std_20)
-# A program that defines the same templates of the standard library, perhaps without optimisation, would else have the library
+# A program that defines the same templates of the standard library, perhaps without optimisation, would otherwise have the library
 # call those instead of its own.
 target_link_options(penstock PRIVATE LINKER:-Bsymbolic-functions)
 # A wheel has no links: the library would stand in it once for each of its names.

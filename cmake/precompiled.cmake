@@ -29,7 +29,7 @@ add_library(penstock_precompiled_library OBJECT ${nothing})
 target_precompile_headers(penstock_precompiled_library PRIVATE ${PENSTOCK_STANDARD_HEADERS})
 penstock_trust_precompiled(penstock_precompiled_library)
 
-add_executable(penstock_precompiled_program ${PROJECT_BINARY_DIR}/main.cpp)
+add_executable(penstock_precompiled_program EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/main.cpp)
 target_precompile_headers(penstock_precompiled_program PRIVATE ${PENSTOCK_STANDARD_HEADERS})
 target_compile_options(penstock_precompiled_program PRIVATE $<$<CONFIG:Release>:-O1>)
 penstock_trust_precompiled(penstock_precompiled_program)

@@ -148,7 +148,8 @@ def is_flag_of_all(entry):
 
 def commands_page(root):
     lines = head_of("Commands", "[Which command does what](../guides/commands.md) is a shorter table. [Exit codes](exit_codes.md) "
-                    "are the same for all commands. Every command has `-h, --help`.")
+                    "are the same for all commands. Every command has `-h, --help`. Once installed, `man penstock-run` shows the same; in a "
+                    "clone `man -l docs/man/penstock-run.1`.")
     for command in every(root):
         lines.append(f"## {command.name}\n")
         lines.append(wrapped(command.summary[0].upper() + command.summary[1:] + ("" if command.summary[-1] in ".?" else ".")) + "\n")
@@ -310,7 +311,8 @@ def keys_page(program):
 def cluster_page(program):
     schema = json.loads(subprocess.run([program, "schema", "--cluster"], capture_output=True, text=True, check=True).stdout)
     lines = head_of("Cluster keys", "Every key of the cluster file that `penstock plan` and `simulate` read. "
-                    "[Planning](../guides/planning.md) explains it; `penstock schema --cluster` prints the same as a JSON Schema.")
+                    "[Planning](../guides/planning.md) explains it; `penstock schema --cluster` prints the same as a JSON Schema. "
+                    "Of all keys `nodes` alone is required.")
     for name, node in schema["properties"].items():
         below = node.get("additionalProperties")
         if isinstance(below, dict):
@@ -402,9 +404,10 @@ FRAMEWORKS = {"lightning": "penstock.lightning", "accelerate": "penstock.acceler
 
 
 def members_of(one):
-    """The documented methods and properties that a class defines itself."""
+    """The documented methods and properties that a class defines itself, or has from a private one."""
     found = []
-    for name, member in vars(one).items():
+    bases = [base for base in one.__mro__ if base is one or base.__name__.startswith("_")]
+    for name, member in [item for base in bases for item in vars(base).items()]:
         doc = inspect.getdoc(member)
         if (name.startswith("_") and name != "__call__") or not doc or not (inspect.isfunction(member) or isinstance(member, property)):
             continue
@@ -428,6 +431,7 @@ def python_page():
                     "[Transforms](transforms.md) has `penstock.transforms`.")
     for title, names in PYTHON_GROUPS:
         lines.append(f"## {title}\n")
+        shown = set()
         for name in names:
             one = getattr(penstock, name)
             lines.append(f"### penstock.{name}\n")
@@ -436,6 +440,9 @@ def python_page():
             lines.append(doc_to_markdown(own_doc(one)) + "\n")
             if inspect.isclass(one) and not issubclass(one, Exception):
                 for member, function, doc in members_of(one):
+                    if (member, doc) in shown:  # relatives have it from the same class
+                        continue
+                    shown.add((member, doc))
                     call = f"`{member}`" if function is None else "`" + " ".join(signature_of(function, member).split()) + "`"
                     lines.append(wrapped(f"{call}: {' '.join(doc.split())}", "- ", "  "))
                 lines.append("")

@@ -40,10 +40,13 @@ tenths() {
     fi
   done
 }
+# All that `cmake --install` takes, but no tests.
+targets=()
+if grep -q '^PENSTOCK_TESTS:BOOL=ON' build/release/CMakeCache.txt; then targets=(--target penstock_program consume); fi
 if [[ -t 2 ]]; then
-  cmake --build --preset release --target penstock_program consume >&2
+  cmake --build --preset release "${targets[@]}" >&2
 else
-  NINJA_STATUS="[%f/%t] " cmake --build --preset release --target penstock_program consume 2>&1 | tenths >&2
+  NINJA_STATUS="[%f/%t] " cmake --build --preset release "${targets[@]}" 2>&1 | tenths >&2
 fi
 
 penstock="$top/build/release/penstock"

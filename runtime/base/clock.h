@@ -1,8 +1,12 @@
 // Time as a seam: production reads the monotonic clock, tests step their own, so that no test needs to sleep.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <string>
 
 namespace penstock {
 
@@ -13,6 +17,13 @@ constexpr Nanoseconds kSecond = 1'000'000'000;
 
 constexpr double as_seconds(Nanoseconds time) noexcept {
   return static_cast<double>(time) * 1e-9;
+}
+
+// For messages: "300 s", "0.25 s".
+inline std::string in_seconds(Nanoseconds time) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.12g s", std::round(as_seconds(time) * 1e3) / 1e3);
+  return text.data();
 }
 
 class Clock {

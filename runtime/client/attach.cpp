@@ -118,9 +118,8 @@ ClientWelcome handshake(PacketSocket& socket, const std::string& token, Nanoseco
   if (!socket.receive_until(packet, timeout_ns)) {
     throw Error(ErrorKind::peer_lost,
                 "the receiver on host " + host_name() +
-                    (socket.closed()
-                         ? " hung up when this program said hello"
-                         : " did not answer this program's hello in " + std::to_string(timeout_ns / kSecond) + " s"),
+                    (socket.closed() ? " hung up when this program said hello"
+                                     : " did not answer this program's hello in " + in_seconds(timeout_ns)),
                 "see the messages of `penstock run` or `penstock serve`");
   }
   const ClientMessage answer = decode_client(packet.bytes);
@@ -167,13 +166,13 @@ Attached attach(const std::string& name, const Job& job, const ProgramPlace& pla
     }
     const Nanoseconds waited = clock.now() - begun;
     if (waited > wait_limit) {
-      throw Error(ErrorKind::peer_lost, nobody + " (waited " + std::to_string(wait_limit / kSecond) + " s)",
+      throw Error(ErrorKind::peer_lost, nobody + " (waited " + in_seconds(wait_limit) + ")",
                   "is `penstock serve " + job.path +
                       "` running on this host, with the same name: and in the same network namespace?");
     }
     if (waited > kSilence && !std::exchange(announced, true) && calls.on_warning) {
-      calls.on_warning(nobody + " yet; waiting for `penstock serve " + job.path + "`, " +
-                       std::to_string(wait_limit / kSecond) + " s at most");
+      calls.on_warning(nobody + " yet; waiting for `penstock serve " + job.path + "`, " + in_seconds(wait_limit) +
+                       " at most");
     }
     if (turn % 10 == 9 && calls.while_waiting) calls.while_waiting();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

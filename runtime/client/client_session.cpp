@@ -380,17 +380,17 @@ void ClientSession::hung_up(const std::string& what) {
 
 // `iteration`: whose next batch it is; 0: another answer.
 void ClientSession::too_late(const std::string& what, uint64_t iteration, Nanoseconds limit_ns) {
-  const std::string failure = "trainer " + std::to_string(opened_.replica) + " waited " +
-                              std::to_string(limit_ns / kSecond) + " s for " + what + " of split '" + options_.split +
-                              "'";
+  const std::string failure = "trainer " + std::to_string(opened_.replica) + " waited " + in_seconds(limit_ns) +
+                              " for " + what + " of split '" + options_.split + "'";
   // A batch that comes after all is the next call's, as after an interruption. Other answers are the receiver's own, whose
   // silence is its end; one that came after all would be taken for that to the next question.
   if (iteration == 0) {
     failure_ = failure;
     socket_.close();
   }
+  const std::string limit = iteration == 0 ? "trainer.timeout_s" : "the program's timeout_s, else trainer.timeout_s,";
   throw Error(ErrorKind::peer_lost, failure,
-              warnings_.empty() ? "see the loaders' messages; trainer.timeout_s sets the limit" : warnings_.back());
+              warnings_.empty() ? "see the loaders' messages; " + limit + " sets the limit" : warnings_.back());
 }
 
 void ClientSession::holds_too_much() const {

@@ -30,7 +30,7 @@
 //   A DataLoader that was moved from may be assigned to or destroyed, and nothing else.
 //   The program may hold `trainer.hold` batches besides the one in use; with all of them held next() and ++ warn
 //   (warnings()), then wait for one to be dropped, then fail: after a few seconds where none was ever dropped, else
-//   after trainer.timeout_s. It never hands out memory that is in use.
+//   after its longest wait. It never hands out memory that is in use.
 // Iteration: begin() starts a new iteration and gives its first batch; several iterators may be alive, each with its
 //   own position. `break` and begin() again just work. start() begins an iteration without waiting for its first batch.
 //   A `train` split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split
@@ -40,7 +40,8 @@
 //   the parent; the child must not use the loader, and batches it inherits are the parent's memory, not a copy: what
 //   either writes there the other sees.
 // Waiting: the constructor waits for the receiver, and until the dataset is listed; begin(), next() and ++ for a batch.
-//   None waits beyond trainer.timeout_s of silence.
+//   None waits beyond trainer.timeout_s of silence; for batches options.timeout_s takes its place, if it is given. With
+//   balancer.on_all_lost: wait a batch may take longer by wait_s and lost_after_s.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place
 //   where an iteration begun with begin_at() or start_at() goes on, or refuses, naming what differs: another split,
 //   dataset, pipeline, arithmetic or order. The text is untrusted: nothing in it is executed.
@@ -48,7 +49,7 @@
 //   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
 //   program at this receiver, or replicas at different cursors), peer_lost when the receiver is not there, went away,
-//   or stays silent for trainer.timeout_s. Where an iteration itself cannot go on (dataset, replicas at different
+//   or stays silent for so long. Where an iteration itself cannot go on (dataset, replicas at different
 //   cursors), each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is
 //   needed, but where only a batch did not come in time: the next call waits for the same one. Batches that are held
 //   stay valid. An iterator whose ++ threw has no batch, and compares as the end does; another ++ asks again. A begin()

@@ -30,7 +30,7 @@ CoordinatorOptions coordinator_options(const Job& job) {
   CoordinatorOptions options;
   options.balancer = job.balancer;
   options.chunk_samples = job.loader.chunk_samples;
-  // A little less than a program waits, which would otherwise give up first and could not say for whom it waited.
+  // A little less than a program waits by the job's limit; it would otherwise give up first and could not say for whom.
   options.listing_ns = job.longest_wait_ns() / 10 * 9;
   return options;
 }

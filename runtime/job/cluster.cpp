@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/job/job_reader.h"
+#include "runtime/job/json_value.h"
 #include "runtime/job/key_table_builder.h"
 #include "runtime/job/level_reader.h"
 #include "runtime/job/overlay.h"
@@ -144,6 +145,7 @@ nlohmann::ordered_json schema_of(const ParamInfo& info) {
     one["maximum"] = bound(info.maximum);
   }
   one["description"] = info.doc;
+  if (info.default_value) one["default"] = json_value(*info.default_value, info.kind);
   return one;
 }
 

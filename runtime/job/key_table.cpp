@@ -187,7 +187,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
 
   keys.section("dataset", "Where the samples come from.");
   keys.content(PENSTOCK_MEMBER(dataset.folder), text(),
-      "Folder of class folders of JPEG and PNG files. A relative path is relative to the job file's folder; on the "
+      "Folder of class folders of pictures (.jpg, .png, .webp and torchvision's other endings). A relative path is relative to the job file's folder; on the "
       "command line and in the environment, to the current one.");
   keys.content(PENSTOCK_MEMBER(dataset.images), text(),
       "Instead of folder: folder of pictures without classes, at any depth, which have targets or masks. Relative as "

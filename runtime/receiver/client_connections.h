@@ -52,7 +52,9 @@ class ClientConnections {
   void send(int connection, const ClientMessage& message, int fd = -1);
   // The latest that any client was told of what went wrong, without the remedy; empty: nothing.
   const std::string& reported_problem() const noexcept { return reported_problem_; }
-  void note_problem(std::string problem) { reported_problem_ = std::move(problem); }  // that a client found itself
+  void note_problem(std::string problem) {  // that a client found itself: it says less than what one was told
+    if (reported_problem_.empty()) reported_problem_ = std::move(problem);
+  }
   void collect_fds(std::vector<pollfd>& fds) const;
 
   int64_t program(int connection) const;  // counts from 1 in the order they came; 0: in this process

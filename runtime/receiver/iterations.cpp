@@ -450,15 +450,15 @@ void Iterations::stop_all_of(int connection) {
   for (const LeaseStreamId id : ids) end(id);
 }
 
-std::string Iterations::waited_in_vain(int connection) const {
+std::string Iterations::waited_in_vain(int connection, uint64_t only) const {
   for (const auto& [id, iteration] : iterations_) {
-    if (iteration.connection != connection || !iteration.waiting) continue;
+    if (iteration.connection != connection || (only != 0 && iteration.id != only) || !iteration.waiting) continue;
     const ReceiverSplit& split = splits_.at(iteration.split_id);
     const Nanoseconds limit = split.longest_wait_ns;
     // Its time has begun before the question came. One that holds all batches waits for itself.
     if (iteration.warned || limit <= 0 || clock_.now() - iteration.asked_at < limit / 10 * 9) continue;
-    return "no batch of split '" + split.resolved.name + "' came within " + std::to_string(limit / kSecond) +
-           " s (trainer.timeout_s, or its program's timeout)";
+    return "no batch of split '" + split.resolved.name + "' came within " + in_seconds(limit) +
+           " (trainer.timeout_s, or its program's timeout)";
   }
   return {};
 }

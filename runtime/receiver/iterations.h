@@ -90,8 +90,9 @@ class Iterations {
 
   void loader_lost(PeerId loader);
   void stop_all_of(int connection);
-  // Why a client gives up that got no batch for as long as it waits; empty: it waits for none, or not for so long.
-  std::string waited_in_vain(int connection) const;
+  // Why a client gives up that got no batch for as long as it waits, in one of its iterations or (0) any; empty: it waits
+  // for none, or not for so long.
+  std::string waited_in_vain(int connection, uint64_t only = 0) const;
   void split_closed(int32_t split);  // its pools go
 
   // The open ranges of all clients, or of one.

@@ -408,8 +408,8 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
   }
 
   // A client gives up its wait; its DataLoader has told the program so by itself.
-  void note_wait_in_vain(int id) {
-    if (const std::string why = iterations_.waited_in_vain(id); !why.empty()) clients_.note_problem(why);
+  void note_wait_in_vain(int id, uint64_t iteration = 0) {
+    if (const std::string why = iterations_.waited_in_vain(id, iteration); !why.empty()) clients_.note_problem(why);
   }
 
   void handle_client(int id, const ClientMessage& message) {
@@ -420,7 +420,7 @@ class ReceiverImpl final : public Receiver, private ReceiverMessenger {
                    [&](const ClientNext& m) { iterations_.next(id, m); },
                    [&](const ClientRelease& m) { iterations_.release(id, m); },
                    [&](const ClientStop& m) {
-                     note_wait_in_vain(id);
+                     note_wait_in_vain(id, m.iteration);
                      iterations_.stop(id, m);
                    },
                    [&](const ClientExportUsed& m) { exports_.used(id, m); },

@@ -208,8 +208,8 @@ class PreprocessorImpl {
           throw Error(ErrorKind::runtime,
                       std::to_string(request.images.size() - request.finished) + " of " +
                           std::to_string(request.images.size()) + " images were not ready within trainer.timeout_s (" +
-                          std::to_string(timeout_ns_ / kSecond) + " s): " + std::to_string(under_way_.size()) +
-                          " calls share " + std::to_string(num_threads_) + " threads",
+                          in_seconds(timeout_ns_) + "): " + std::to_string(under_way_.size()) + " calls share " +
+                          std::to_string(num_threads_) + " threads",
                       "give the Preprocessor more threads, or fewer images at a time");
         }
       }

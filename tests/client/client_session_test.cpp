@@ -363,7 +363,7 @@ TEST_CASE("a receiver that says nothing is given up, and stays so; one that hang
   const uint64_t iteration = talk.begin(11);
   const Error late = error_of([&] { (void)talk.session->stats(); });
   CHECK(late.kind() == ErrorKind::peer_lost);
-  CHECK(late.message() == "trainer 3 waited 0 s for statistics of split 'train'");
+  CHECK(late.message() == "trainer 3 waited 0.02 s for statistics of split 'train'");
   CHECK(error_of([&] { (void)talk.session->next(iteration); }).message() == late.message());
   Talk gone;
   gone.receiver.close();
@@ -378,7 +378,9 @@ TEST_CASE("a batch that does not come in time ends its wait alone: where it come
   for (int again = 0; again < 2; ++again) {
     const Error late = error_of([&] { (void)talk.session->next(iteration); });
     CHECK(late.kind() == ErrorKind::peer_lost);
-    CHECK(late.message() == "trainer 3 waited 0 s for the next batch of split 'train'");
+    CHECK(late.message() == "trainer 3 waited 0.02 s for the next batch of split 'train'");
+    CHECK(late.remedy() ==
+          "see the loaders' messages; the program's timeout_s, else trainer.timeout_s, sets the limit");
   }
   CHECK(talk.received<ClientNext>().iteration == 11);
   talk.send(batch_of(11, 5));

@@ -201,6 +201,8 @@ TEST_CASE("of a client that hangs up it is known whether it has waited for a bat
   desk.clock.advance(100 * kSecond - kMillisecond);
   CHECK(desk.iterations.waited_in_vain(kClient) ==
         "no batch of split 'train' came within 300 s (trainer.timeout_s, or its program's timeout)");
+  CHECK(desk.iterations.waited_in_vain(kClient, iteration.iteration) != "");
+  CHECK(desk.iterations.waited_in_vain(kClient, iteration.iteration + 1) == "");  // the one that ends has not waited
   CHECK(desk.iterations.waited_in_vain(kClient + 1) == "");
   REQUIRE(desk.make(iteration.iteration, 0));
   CHECK(desk.iterations.waited_in_vain(kClient) == "");

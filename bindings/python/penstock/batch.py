@@ -55,10 +55,12 @@ class _Described:
 
     @property
     def num_valid(self) -> int:
+        """How many samples of this batch are valid."""
         return self._fact("num_valid")
 
     @property
     def epoch(self) -> int:
+        """The epoch that the batch belongs to, from 0."""
         return self._fact("epoch")
 
     @property

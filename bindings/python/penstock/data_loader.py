@@ -107,6 +107,7 @@ class DataLoader:
         dropped at once would race.
     timeout
         Seconds that next() waits before it raises; the next one waits for the same batch. 0: trainer.timeout_s of the job.
+        With balancer.on_all_lost: wait it is longer by wait_s and lost_after_s.
     worker_init_fn
         Called with its number in each worker process, where samples are made in Python; torch's get_worker_info() answers there.
     generator
@@ -498,6 +499,7 @@ class DataLoader:
 
     @property
     def drop_last(self) -> bool:
+        """Whether the last batch of an epoch is left out where it is not full."""
         return self._drop_last
 
     @property
@@ -522,10 +524,12 @@ class DataLoader:
 
     @property
     def dataset_size(self) -> int:
+        """Samples of the whole data set, whoever loads them."""
         return self._native.dataset_size
 
     @property
     def num_replicas(self) -> int:
+        """How many ranks share the data set."""
         return self._native.num_replicas
 
     @property
@@ -540,6 +544,7 @@ class DataLoader:
 
     @property
     def classes(self) -> list:
+        """Names of the classes, by label; empty where the data set has none."""
         return self._native.class_names
 
     @property

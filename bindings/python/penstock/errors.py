@@ -82,9 +82,9 @@ def make(exit_code: int, message: str, remedy: str) -> Error:
         from ._job import by_keyword  # which knows these classes
         message = by_keyword(message)
     remedy = remedy.replace("set on_error: substitute", 'say on_error="substitute"').replace("bad_samples.max_", "bad_samples__max_")
-    remedy = remedy.replace("trainer.timeout_s sets the limit", "timeout=, which is trainer.timeout_s of a job, sets the limit")
+    remedy = remedy.replace("the program's timeout_s, else", "timeout=, else")
     error = typed(_BY_CODE.get(exit_code, RunError)(message, remedy))
-    if type(error) is PeerLostError and re.search(r" waited \d+ s for ", message):  # torch's error where `timeout` is over
+    if type(error) is PeerLostError and re.search(r" waited [\d.]+ s for ", message):  # torch's error where `timeout` is over
         return as_raised(error, [RuntimeError])
     if type(error) is DatasetError and "repair or remove the files" in remedy:  # as open() and Pillow say it of a picture
         found = re.search(r"cannot open '(.*)': " + re.escape(os.strerror(errno.ENOENT)), message)
