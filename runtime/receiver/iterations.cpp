@@ -267,6 +267,7 @@ void Iterations::next(int connection, const ClientNext& message) {
   }
   Iteration& iteration = *found;
   iteration.waiting = true;
+  iteration.came_late = false;
   iteration.asked_at = clock_.now();
   if (iteration.first_asked == 0) iteration.first_asked = iteration.asked_at;
   reserve(iteration);
@@ -308,6 +309,7 @@ void Iterations::serve(Iteration& iteration) {
 
 void Iterations::answer(Iteration& iteration, const ClientMessage& message) {
   iteration.waiting = false;
+  iteration.came_late = has_waited(iteration, 1);
   messenger_.to_client(iteration.connection, message);
 }
 
@@ -450,14 +452,19 @@ void Iterations::stop_all_of(int connection) {
   for (const LeaseStreamId id : ids) end(id);
 }
 
-std::string Iterations::waited_in_vain(int connection, uint64_t only) const {
+// Whether the client that asked has waited for this share of its time. One that holds all batches waits for itself.
+bool Iterations::has_waited(const Iteration& iteration, double share) const {
+  const Nanoseconds limit = splits_.at(iteration.split_id).longest_wait_ns;
+  return !iteration.warned && limit > 0 && as_seconds(clock_.now() - iteration.asked_at) >= share * as_seconds(limit);
+}
+
+std::string Iterations::waited_in_vain(int connection, LeaseStreamId only) const {
   for (const auto& [id, iteration] : iterations_) {
-    if (iteration.connection != connection || (only != 0 && iteration.id != only) || !iteration.waiting) continue;
+    if (iteration.connection != connection || (only != 0 && id != only)) continue;
+    // Its time has begun before the question came.
+    if (!iteration.came_late && !(iteration.waiting && has_waited(iteration, 0.9))) continue;
     const ReceiverSplit& split = splits_.at(iteration.split_id);
-    const Nanoseconds limit = split.longest_wait_ns;
-    // Its time has begun before the question came. One that holds all batches waits for itself.
-    if (iteration.warned || limit <= 0 || clock_.now() - iteration.asked_at < limit / 10 * 9) continue;
-    return "no batch of split '" + split.resolved.name + "' came within " + in_seconds(limit) +
+    return "no batch of split '" + split.resolved.name + "' came within " + in_seconds(split.longest_wait_ns) +
            " (trainer.timeout_s, or its program's timeout)";
   }
   return {};

@@ -92,7 +92,7 @@ class Iterations {
   void stop_all_of(int connection);
   // Why a client gives up that got no batch for as long as it waits, in one of its iterations or (0) any; empty: it waits
   // for none, or not for so long.
-  std::string waited_in_vain(int connection, uint64_t only = 0) const;
+  std::string waited_in_vain(int connection, LeaseStreamId only = 0) const;
   void split_closed(int32_t split);  // its pools go
 
   // The open ranges of all clients, or of one.
@@ -116,6 +116,7 @@ class Iterations {
     int32_t chunk_samples = 0;  // 0 until the coordinator answered
     bool by_holder = false;     // as it answered
     bool waiting = false;       // the client asked for step `cursor`
+    bool came_late = false;     // what it asked for last, when it had given up
     bool warned = false;
     Nanoseconds asked_at = 0;
     Nanoseconds first_asked = 0;
@@ -148,6 +149,7 @@ class Iterations {
   void reserve(Iteration& iteration);
   void serve(Iteration& iteration);
   void answer(Iteration& iteration, const ClientMessage& message);
+  bool has_waited(const Iteration& iteration, double share) const;
   void warn_if_held(Iteration& iteration, const ReceiverSplit& split, const BatchBufferPool& pool);
   std::optional<ClientFailed> trouble_with(Iteration& iteration, const ReceiverSplit& split,
                                            const BatchBuffer& batch_buffer) const;

@@ -208,6 +208,17 @@ TEST_CASE("of a client that hangs up it is known whether it has waited for a bat
   CHECK(desk.iterations.waited_in_vain(kClient) == "");
 }
 
+TEST_CASE("a batch that comes when its client has given up does not hide why, until the client asks for another") {
+  Desk desk;
+  const ClientIteration iteration = desk.begin();
+  desk.iterations.next(kClient, {iteration.iteration});
+  desk.clock.advance(301 * kSecond);
+  REQUIRE(desk.make(iteration.iteration, 0));
+  CHECK(desk.iterations.waited_in_vain(kClient).starts_with("no batch of split 'train' came within 300 s"));
+  desk.iterations.next(kClient, {iteration.iteration});
+  CHECK(desk.iterations.waited_in_vain(kClient) == "");
+}
+
 TEST_CASE("prefetch batches are reserved ahead of the client, and one more while it waits") {
   Desk desk;
   const ClientIteration iteration = desk.begin();
