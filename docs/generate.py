@@ -440,7 +440,7 @@ def python_page():
             lines.append(doc_to_markdown(own_doc(one)) + "\n")
             if inspect.isclass(one) and not issubclass(one, Exception):
                 for member, function, doc in members_of(one):
-                    if (member, doc) in shown:  # relatives have it from the same class
+                    if member not in vars(one) and (member, doc) in shown:  # relatives have it from the same class
                         continue
                     shown.add((member, doc))
                     call = f"`{member}`" if function is None else "`" + " ".join(signature_of(function, member).split()) + "`"
