@@ -40,7 +40,7 @@ def longest(target):
 
 def decode_seeds(kind, folder):
     """Files of one image format; the target throws away those of others."""
-    sys.path.insert(0, str(SOURCE / "tests" / "decode"))
+    sys.path[:0] = [str(SOURCE / "tests" / folder) for folder in ("decode", "support")]
     import formats_test
     draw = random.Random(20)
     for maker in formats_test.MAKERS[kind]:
