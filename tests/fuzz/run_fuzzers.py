@@ -3,6 +3,7 @@
     PENSTOCK_BUILD=build/fuzz python3 tests/fuzz/run_fuzzers.py [--seconds N] [--corpus DIR] [NAME ...]
     ... --until 10000000 --ledger tests/fuzz/ledger.jsonl    # on from where the ledger is; stops when each has as many
     ... --totals --ledger tests/fuzz/ledger.jsonl            # what was run so far
+    ... --seeds                                              # how many seeds each target has; needs no build
 
 Seeds: files that tests/decode/formats_test.py generates, ../shared/data/odd where it is there, and parser_seeds.py, as far
 as they are no longer than LONGEST says: an execution takes as long as its input. With --corpus what a target finds is
@@ -79,6 +80,15 @@ SEEDS |= {f"fuzz_{kind}": (lambda folder, kind=kind: write_parser_seeds(f"fuzz_{
           for kind in ("tar", "pixel_files", "csv", "mds", "tfrecord", "index", "pack", "job", "protocol")}
 
 
+def count_seeds(name):
+    with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as folder:
+        SEEDS[name](pathlib.Path(folder))
+        count = len(os.listdir(folder))
+    if count == 0:
+        sys.exit(f"{name} has no seeds")
+    return count
+
+
 def totals(ledger):
     """Executions a target, over all runs that the ledger holds."""
     sums = collections.Counter()
@@ -146,11 +156,15 @@ def main():
     parser.add_argument("--until", type=int, help="executions that the ledger shall reach")
     parser.add_argument("--ledger", type=pathlib.Path, help="file that notes each run that found nothing, a JSON object a line")
     parser.add_argument("--totals", action="store_true", help="print the ledger's sums, run nothing")
+    parser.add_argument("--seeds", action="store_true", help="make the seeds alone, run nothing")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     if options.totals:
         for name, executions in sorted(totals(options.ledger).items()):
             print(f"{name}: {executions:,}")
+        return
+    if options.seeds:
+        print(", ".join(f"{name} {count_seeds(name)}" for name in options.names or SEEDS))
         return
     if options.until and not options.ledger:
         parser.error("--until counts in a --ledger")
