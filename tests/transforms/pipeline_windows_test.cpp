@@ -26,6 +26,7 @@ using penstock::GeometricOp;
 using penstock::ImageHeader;
 using penstock::OpKind;
 using penstock::ParamMap;
+using penstock::ParamValue;
 using penstock::Pipeline;
 using penstock::Scratch;
 using penstock::Size;
