@@ -104,7 +104,7 @@ TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as
   options.on_warning = [&](const std::string& text) { received.push_back(text); };
   CHECK_THROWS_AS(DataLoader(data.job(), "train", options), Error);
   REQUIRE(received.size() == 1);
-  CHECK(received[0].find("yet; waiting for `penstock serve " + data.job() + "`, 3 s at most") != std::string::npos);
+  CHECK(received[0].find("yet; waiting for `penstock serve " + data.job() + "`, 3.9 s at most") != std::string::npos);
   options.while_waiting = [] { throw 130; };
   CHECK_THROWS_AS(DataLoader(data.job(), "train", options), int);
   options.while_waiting = nullptr;
