@@ -124,7 +124,11 @@ run_part() {  # PART, then ctest's arguments
       [[ -z ${tests_s:-} ]] || echo "packages $(minutes $packages_s), build $(minutes $build_s), tests $(minutes $tests_s) minutes"
       ;;
     # The label `full`: tests that take a larger matrix, or more samples, with this variable.
-    long) PENSTOCK_FULL=1 run_preset release -L full || status=1 ;;
+    # What measures rates with it has the machine to itself.
+    long)
+      PENSTOCK_FULL=1 run_preset release -L full -LE measures || status=1
+      PENSTOCK_FULL=1 run_preset release -L measures -j 1 || status=1
+      ;;
     clang) cmake --preset analysis >/dev/null && cmake --build --preset analysis -- -k 0 --quiet || status=1 ;;
     # Longer runs by hand (tests/fuzz/run_fuzzers.py).
     fuzz)

@@ -122,7 +122,7 @@ def with_pods(options, trainers, act=None, program=()):
 def test_workers_that_train_and_a_set_that_loads():
     # The workers have a loader each, too.
     result, _ = with_pods(["--trainer-nodes=2:1:1", "--loader-nodes=2:1", "--json"], None)
-    placed = re.findall(r"^job-(\S+) +\d+  (trainer|loader) \d+ ", result.stderr, re.M)
+    placed = re.findall(r"^job-(\S+) +\d+ +\d+  (trainer|loader) \d+ ", result.stderr, re.M)
     assert placed == [("worker-0", "trainer"), ("worker-1", "trainer"), ("worker-0", "loader"), ("worker-1", "loader"),
                       ("loader-0", "loader"), ("loader-1", "loader")], result.stderr
 

@@ -86,7 +86,7 @@ def test_hundreds_of_loaders_leave_nothing():
     before = Standing()
     for number in range(200 if FULL else 24):
         make(number)
-    before.stays(megabytes=40)
+    before.stays(megabytes=20)
 
 
 def test_loaders_in_threads():
