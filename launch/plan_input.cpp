@@ -20,8 +20,11 @@ void add_plan_arguments(CLI::App& command, PlanArguments& arguments, bool what_i
   command.add_option("--samples", arguments.samples, "samples of the data set; those that the profile comes from")
       ->check(positive());
   command.add_option("--epochs", arguments.epochs, "epochs")->capture_default_str()->check(positive());
-  command.add_option("--steps", arguments.steps, "steps of each epoch, at most")->check(positive());
-  command.add_option("--warmup-steps", arguments.warmup_steps, "of these, the first ones that count for nothing")
+  command.add_option("--steps", arguments.steps, "steps of each epoch, at most; default: 150 for plan, else all")
+      ->check(positive());
+  command
+      .add_option("--warmup-steps", arguments.warmup_steps,
+                  "of these, the first ones that count for nothing; default: a tenth for plan, else none")
       ->check(not_negative());
   command.add_option("--seeds", arguments.seeds, "simulations, whose spread gives the intervals")
       ->capture_default_str()

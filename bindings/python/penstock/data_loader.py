@@ -88,15 +88,16 @@ class DataLoader:
         taken as this rank's share. Excludes `shuffle`. For the hashes its i-th index stands at position
         i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the same on all ranks. Exactly
         torch's DistributedSampler, RandomSampler or SequentialSampler over a torch data set only tells the loader what to do:
-        the order is then the library's, the same as DistributedSampler's, and can be resumed with other numbers of ranks.
+        the order is then the library's, the same as DistributedSampler's, and can be resumed with other numbers of ranks (as
+        load_state_dict says).
     batch_sampler
         Any iterable of lists of indices, such as penstock.BatchSampler or torch's. Its attribute `batch_size` says how many
         each has; the last one may have fewer, no other. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`, and
         stands for what the job says of them and of `tail`; otherwise as `sampler`.
     num_workers
-        Threads that load, for a loader in this process. Where samples are made in Python: worker processes, and 0 (the default)
-        makes them in this process, where a debugger can stop; the data set is not pickled then. Of a data set of your own with
-        penstock's `transform` the default is a worker process for each thread.
+        Threads that load, for a loader in this process; left out, or 0: the job's loader.threads (2). Where samples are made in
+        Python: worker processes, and 0 (the default) makes them in this process, where a debugger can stop; the data set is not
+        pickled then. Of a data set of your own with penstock's `transform` the default is a worker process for each thread.
     collate_fn
         Called in this process with a list of the batch's samples, views of its memory: `(image, label, …)` of a job or a data
         set that loaders read, else what the data set returned. What it returns is the batch. The generators of random, NumPy and
@@ -115,7 +116,7 @@ class DataLoader:
         from torch's generator when the loader is made, or is torch.initial_seed() where nothing is shuffled. Where ranks share
         the data, by `num_replicas` or under `penstock run`, it is 0 on all of them, as DistributedSampler's: say `seed` for others.
     prefetch_factor
-        Batches made ahead for each of `num_workers`.
+        Batches made ahead for each of `num_workers`; left out: the job's loader.prefetch (2 in all).
     persistent_workers, in_order
         Always so here.
     multiprocessing_context, pin_memory_device
