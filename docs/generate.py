@@ -460,7 +460,7 @@ ELSEWHERE = {
     "PILToTensor": "nothing: pictures are tensors already",
     "ToImage": "nothing: pictures are tensors already",
     "ToPureTensor": "nothing: pictures are tensors already",
-    "Lambda": "taken as it is, and run in Python; quicker: `Python(function)`, `function(array, generator)` of a module",
+    "Lambda": "torchvision's own is taken: it, and all steps behind it, run in Python. Quicker: `Python(function)`, where a module has `function(array, generator)`",
 }
 
 

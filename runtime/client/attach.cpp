@@ -166,9 +166,10 @@ Attached attach(const std::string& name, const Job& job, const ProgramPlace& pla
     }
     const Nanoseconds waited = clock.now() - begun;
     if (waited > wait_limit) {
-      throw Error(ErrorKind::peer_lost, nobody + " (waited " + in_seconds(wait_limit) + ")",
-                  "is `penstock serve " + job.path +
-                      "` running on this host, with the same name: and in the same network namespace?");
+      throw Error(
+          ErrorKind::peer_lost, nobody + " (waited " + in_seconds(wait_limit) + ")",
+          "is `penstock serve " + job.path +
+              "` running on this host, with the same name: and in the same namespaces of network and processes?");
     }
     if (waited > kSilence && !std::exchange(announced, true) && calls.on_warning) {
       calls.on_warning(nobody + " yet; waiting for `penstock serve " + job.path + "`, " + in_seconds(wait_limit) +

@@ -5,8 +5,8 @@
 //   receiver.socket ...                                            // a client's end, speaking client_protocol.h
 //
 // The name is a meeting point in the abstract namespace: penstock/USER/serve/NAME/pLOCAL_RANK. Nothing is to unlink, no
-//   secret is to pass on: only processes of the same user (or root) are talked to, on either side. Programs in another
-//   network namespace (a container of its own) do not see it.
+//   secret is to pass on: only processes of the same user (or root) are talked to, on either side. Programs in other
+//   namespaces of network or processes (a container of its own) do not see it.
 // Thread-safety: all functions from any thread. Ownership: the caller's.
 // Failure: Error(peer_lost) where nobody serves after a while, naming user, job, local rank and remedy; Error(usage)
 //   where the program's RANK and WORLD_SIZE are not those of the receiver.

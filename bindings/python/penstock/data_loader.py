@@ -410,8 +410,8 @@ class DataLoader:
 
         ConfigError where the job is not the one the state was saved with, naming every key that differs, or where the
         decoders are not (another libjpeg-turbo, a library more or less; a RuntimeWarning where only other libraries have
-        other versions). The number of loaders is free, and that of replicas where replicas x batch_size is
-        kept.
+        other versions). The number of loaders is free. That of replicas is where replicas x batch_size is kept and `tail` is
+        "pad" or "drop"; with "torch" only where both numbers give the same samples.
         """
         text = _job.state_text(state, "load_state_dict")
         before = self._native, self._seed, self._options["overrides"]
