@@ -58,6 +58,8 @@ LivingHelpers& living_helpers() {
   return helpers;
 }
 
+constexpr int kReadyLimit_s = 60;
+
 }  // namespace
 
 Helper Helper::fork_now() {
@@ -90,13 +92,25 @@ Helper Helper::fork_now(const Options& options) {
   setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   Helper helper(ends[0], pid);
   living_helpers().add(pid);
-  // Only once it is in its own session is it safe from signals meant for the rank.
+  // Only once it is in its own session is it safe from signals meant for the rank. Where hundreds of ranks start on a few
+  // cores, each gets a hundredth of one.
   pollfd ready{ends[0], POLLIN, 0};
   uint8_t first = 0;
-  if (poll(&ready, 1, 10'000) != 1 || recv(ends[0], &first, 1, MSG_DONTWAIT) != 1 ||
-      static_cast<HelperPacket>(first) != HelperPacket::ready) {
+  int answers = 0;
+  do {
+    answers = poll(&ready, 1, kReadyLimit_s * 1000);
+  } while (answers < 0 && errno == EINTR);
+  if (answers != 1) {
     ::kill(pid, SIGKILL);
-    throw Error(ErrorKind::runtime, "the helper process did not start");
+    throw Error(ErrorKind::runtime,
+                "the helper process (" + std::to_string(pid) + ") did not get ready within " +
+                    std::to_string(kReadyLimit_s) + " s",
+                "start fewer ranks on this machine, or end what else keeps its cores busy");
+  }
+  if (recv(ends[0], &first, 1, MSG_DONTWAIT) != 1 || static_cast<HelperPacket>(first) != HelperPacket::ready) {
+    ::kill(pid, SIGKILL);
+    throw Error(ErrorKind::runtime, "the helper process (" + std::to_string(pid) + ") ended before it was ready",
+                "check free memory, and what the kernel's log says of it (dmesg)");
   }
   return helper;
 }
