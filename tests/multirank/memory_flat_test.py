@@ -121,10 +121,9 @@ class Pictures:
         return {{"image": numpy.full((12, 16, 3), i % 251, numpy.uint8), "label": i % 2}}
 """
 # Means of hundreds of samples. A kilobyte kept of each batch of a third would be 30 MB, of each fault some. In CI a third
-# is two seconds, in which threads still meet their first samples. One thread more reads ahead, from the first read on that
-# waited for the disk.
+# is two seconds, in which threads still meet their first samples.
 FEWEST_FAULTS = 100 if jobs.FULL else 5
-FLAT = {"rss_mb": 1.5, "threads": 1.2, "fds": 1.0} if jobs.FULL else {"rss_mb": 8, "threads": 1.5, "fds": 4}
+FLAT = {"rss_mb": 1.5, "threads": 0.5, "readers": 1, "fds": 1.0} if jobs.FULL else {"rss_mb": 8, "threads": 1.5, "readers": 1.5, "fds": 4}
 
 
 class Faults:

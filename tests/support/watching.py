@@ -3,7 +3,7 @@
     with no_leftovers() as env:
         process = subprocess.Popen([PENSTOCK, "launch", "--run", …], env=env)
         pids = ranks(env)                 # {0: pid, 1: pid, …}
-        figures(pids[0])                  # {"rss_mb": 12.5, "threads": 4, "fds": 30}
+        figures(pids[0])                  # {"rss_mb": 12.5, "threads": 4, "readers": 1, "fds": 30}
         series = Series(pids); …; series.sample(); …; series.require_flat({"rss_mb": 2, "threads": 0.5, "fds": 1})
 """
 
@@ -56,14 +56,17 @@ def cpu_s(pid):
 
 
 def figures(pid):
-    """Memory of its own, threads without those that the kernel's io_uring makes and ends as it likes, descriptors."""
+    """Memory of its own, threads without those that the kernel's io_uring makes and ends as it likes, those that read ahead
+    apart (the first one begins when a read has waited for the disk), descriptors."""
     with open(f"/proc/{pid}/status") as file:
         memory = re.search(r"RssAnon:\s*(\d+)", file.read())
-    threads = 0
+    threads = readers = 0
     for name in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{name}/comm") as comm:
-            threads += not comm.read().startswith("iou-")
-    return {"rss_mb": int(memory.group(1)) / 1024, "threads": threads, "fds": len(os.listdir(f"/proc/{pid}/fd"))}
+            kind = comm.read().strip()
+            readers += kind == "penstock-read"
+            threads += kind != "penstock-read" and not kind.startswith("iou-")
+    return {"rss_mb": int(memory.group(1)) / 1024, "threads": threads, "readers": readers, "fds": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
 class Series:
