@@ -203,20 +203,40 @@ std::string closing_line(const LaunchEnd& end, const JobOutcome& job) {
 namespace {
 
 // A rank that dies before it can say anything leaves the others in MPI_Init, and under recovery mpirun waits with them.
-// mpirun's children show which of this host's ranks are there; on other hosts only time tells.
-void find_dead(const LaunchLine& line, pid_t mpirun, EndListener& ends, Nanoseconds now) {
-  const std::vector<int> late = ends.job().late(now);
-  if (late.empty()) return;
-  const std::vector<std::string> there = environment_of_children(mpirun, "OMPI_COMM_WORLD_RANK");
-  if (there.empty()) return;  // it has daemons start them
-  for (const int rank : late) {
-    const auto place = static_cast<size_t>(rank);
-    const std::string host = place < line.rank_hosts.size() ? line.rank_hosts[place] : "";
-    if (line.remote && !is_local(host) && host != host_name()) continue;
-    const bool alive = std::find(there.begin(), there.end(), std::to_string(rank)) != there.end();
-    if (!alive) ends.died_unheard(rank, host_name());
+// mpirun's children show which of this host's ranks are there; on other hosts only time tells. One that mpirun has not
+// started yet is not there either: where hundreds of ranks share a few cores, mpirun may wait for one for many seconds. So
+// mpirun has to sleep at two looks in a row, with the same children before and behind each.
+class DeadAtStart {
+ public:
+  static constexpr Nanoseconds kLookAgain = kSecond / 2;
+
+  DeadAtStart(const LaunchLine& line, pid_t mpirun) : line_(line), mpirun_(mpirun) {}
+
+  void look(EndListener& ends, Nanoseconds now) {
+    const std::vector<int> late = ends.job().late(now);
+    if (late.empty()) return;
+    const std::vector<std::string> there = ranks_there();
+    if (there.empty()) return;  // it has daemons start them
+    const bool settled = !may_start_children(mpirun_) && ranks_there() == there;
+    const bool twice = settled && there == settled_before_;
+    settled_before_ = settled ? there : std::vector<std::string>{};
+    if (!twice) return;
+    for (const int rank : late) {
+      const auto place = static_cast<size_t>(rank);
+      const std::string host = place < line_.rank_hosts.size() ? line_.rank_hosts[place] : "";
+      if (line_.remote && !is_local(host) && host != host_name()) continue;
+      const bool alive = std::find(there.begin(), there.end(), std::to_string(rank)) != there.end();
+      if (!alive) ends.died_unheard(rank, host_name());
+    }
   }
-}
+
+ private:
+  std::vector<std::string> ranks_there() const { return environment_of_children(mpirun_, "OMPI_COMM_WORLD_RANK"); }
+
+  const LaunchLine& line_;
+  const pid_t mpirun_;
+  std::vector<std::string> settled_before_;
+};
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
 constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
@@ -375,6 +395,7 @@ int run_launch_line(const LaunchLine& line) {
   int status = 0;
   const uint64_t oom_kills_before = count_oom_kills();
   RequestsToEnd requests(line, pid, clock);
+  DeadAtStart dead(line, pid);
   Nanoseconds look_for_dead_at = 0;
   bool killed = false;
   bool asked_to_end = false;  // the programs, for rank 0 is gone
@@ -387,8 +408,8 @@ int run_launch_line(const LaunchLine& line) {
     if (ended > 0) continue;
     requests.repeat();
     if (!killed && clock.now() > look_for_dead_at) {
-      find_dead(line, pid, ends, clock.now());
-      look_for_dead_at = clock.now() + kSecond;
+      dead.look(ends, clock.now());
+      look_for_dead_at = clock.now() + DeadAtStart::kLookAgain;
     }
     if (!asked_to_end && ends.job().wants_an_end(clock.now())) {
       asked_to_end = true;

@@ -54,15 +54,20 @@ std::vector<pid_t> numbers_in(const std::string& folder) {
   return found;
 }
 
-// State letter and parent from /proc/PID/stat; the name in parentheses may hold anything, so look from its end.
-std::pair<char, pid_t> state_and_parent(pid_t pid) {
-  const std::string text = read_proc("/proc/" + std::to_string(pid) + "/stat");
+// State letter and parent from the `stat` of a process or a thread; the name in parentheses may hold anything, so look from
+// its end.
+std::pair<char, pid_t> state_and_parent(const std::string& folder) {
+  const std::string text = read_proc(folder + "/stat");
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return {'X', 0};
   char state = 'X';
   int parent = 0;
   if (std::sscanf(text.c_str() + end + 1, " %c %d", &state, &parent) != 2) return {'X', 0};
   return {state, parent};
+}
+
+std::pair<char, pid_t> state_and_parent(pid_t pid) {
+  return state_and_parent("/proc/" + std::to_string(pid));
 }
 
 // One pass over every process. Exact where /proc/PID/task/TID/children is not: that file may leave out children when
@@ -149,6 +154,23 @@ std::vector<std::string> environment_of_children(pid_t parent, const std::string
     if (begin != std::string::npos) values.emplace_back(text.c_str() + begin + key.size());
   }
   return values;
+}
+
+bool may_start_children(pid_t parent) {
+  const std::string folder = "/proc/" + std::to_string(parent);
+  for (const pid_t thread : numbers_in(folder + "/task")) {
+    const char state = state_and_parent(folder + "/task/" + std::to_string(thread)).first;
+    if (state != 'S' && state != 'X') return true;  // X: it has ended meanwhile
+  }
+  const std::string words = read_proc(folder + "/cmdline");
+  for (const pid_t pid : numbers_in("/proc")) {
+    const auto [state, its_parent] = state_and_parent(pid);
+    if (its_parent != parent || state == 'Z' || state == 'X') continue;
+    // Within exec the new command line is there before the new environment is.
+    const std::string child = "/proc/" + std::to_string(pid);
+    if (read_proc(child + "/cmdline") == words || read_proc(child + "/environ").empty()) return true;
+  }
+  return false;
 }
 
 std::optional<int> status_left_by(pid_t pid) {

@@ -39,6 +39,9 @@ bool process_has(pid_t pid, const std::string& text);
 
 // What `name` stood for in the environment of each child of `parent` when it began; zombies and children without it left out.
 std::vector<std::string> environment_of_children(pid_t parent, const std::string& name);
+// Whether `parent` may be about to start another child: one of its threads is not asleep, or a child of it has not come to
+// the program that it is to run. On a busy machine it may wait for a core for seconds between two children.
+bool may_start_children(pid_t parent);
 
 // The status of waitpid() of a process that is ending or has ended, as long as nobody has collected it: of somebody else's
 // child a matter of luck. Nothing where it is gone, still runs, or exits with 0.

@@ -183,6 +183,49 @@ def test_last_words_count_that_come_after_mpirun_has_ended():
         assert process.returncode == 0, (process.returncode, said)
 
 
+# Starts rank 0, and rank 1 once it has been busy for a while, or never.
+SLOW_MPIRUN = """#!/usr/bin/python3
+import os, subprocess, sys, time
+if "--version" in sys.argv: os.execv(%r, ["mpirun", "--version"])
+ranks = []
+def start(): ranks.append(subprocess.Popen([sys.executable, %r], stdin=subprocess.PIPE, env=dict(os.environ, OMPI_COMM_WORLD_RANK=str(len(ranks)))))
+start()
+if os.environ["RANK_1"] == "dies": time.sleep(60)
+busy_until = time.monotonic() + 7
+while time.monotonic() < busy_until: pass
+start()
+for one in ranks: one.stdin.close()
+sys.exit(max(one.wait() for one in ranks))
+"""
+RANK = """import json, os, socket, sys
+host, number = os.environ["PENSTOCK_END_CHANNEL"].split(":")
+with socket.create_connection((host, int(number)), timeout=20) as launch:
+    def say(**message): launch.sendall(json.dumps(message).encode() + b"\\n")
+    say(token=os.environ["PENSTOCK_END_TOKEN"], rank=int(os.environ["OMPI_COMM_WORLD_RANK"]), host="here", pid=os.getpid())
+    sys.stdin.read()
+    say(running=True, loads=False)
+    say(end=0, why="", mpi_ended=True)
+"""
+
+
+def test_a_rank_that_mpirun_has_not_started_yet_is_not_dead():
+    # 200 ranks on two cores: mpirun waits for a core while those that it has started take them.
+    with tempfile.TemporaryDirectory(prefix="launch_run_test-") as folder, no_leftovers() as env:
+        rank = os.path.join(folder, "rank.py")
+        with open(rank, "w") as file:
+            file.write(RANK)
+        with open(os.path.join(folder, "mpirun"), "w") as script:
+            script.write(SLOW_MPIRUN % (shutil.which("mpirun"), rank))
+        os.chmod(script.name, 0o755)
+        jobs = {what: subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], stdin=subprocess.DEVNULL,
+                                       env=dict(env, PATH=folder + ":" + env["PATH"], RANK_1=what), stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, start_new_session=True)
+                for what in ("starts late", "dies")}
+        said = {what: process.communicate(timeout=40)[1] for what, process in jobs.items()}
+        assert jobs["starts late"].returncode == 0, said["starts late"]
+        assert jobs["dies"].returncode == 5 and "rank 1 (host " in said["dies"] and "left while the job was starting" in said["dies"], said["dies"]
+
+
 def test_kill_9_of_mpirun():
     with no_leftovers(wait_s=15) as env:
         job = Job(env, CHECKPOINT)

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -209,4 +210,42 @@ TEST_CASE("the environment of children that are alive, one that they began with"
   REQUIRE(waitid(P_PID, static_cast<id_t>(child), &state, WEXITED | WNOWAIT) == 0);
   CHECK(environment_of_children(getpid(), "PLACE").empty());  // a zombie
   waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("who may be about to start a child is not asleep, or has a child on the way to its program") {
+  std::array<int, 2> to_parent{};
+  std::array<int, 2> to_child{};
+  REQUIRE(pipe2(to_parent.data(), O_CLOEXEC) == 0);
+  REQUIRE(pipe2(to_child.data(), O_CLOEXEC) == 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    // Each byte is a step; it sleeps in read() between them.
+    char step = 0;
+    while (read(to_parent[0], &step, 1) == 1) {
+      if (step == 'f' && fork() == 0) {
+        if (read(to_child[0], &step, 1) == 1) execl("/bin/sleep", "sleep", "60", nullptr);
+        _exit(127);
+      }
+      while (step == 'b') {
+      }
+    }
+    _exit(0);
+  }
+  const auto comes_to = [&](bool expected) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (may_start_children(parent) != expected && std::chrono::steady_clock::now() < limit) usleep(1000);
+    return may_start_children(parent) == expected;
+  };
+  const auto write_one = [](int fd, char byte) { return write(fd, &byte, 1) == 1; };
+  CHECK(comes_to(false));  // no child
+  REQUIRE(write_one(to_parent[1], 'f'));
+  CHECK(comes_to(true));  // a child that has not come to its program
+  REQUIRE(write_one(to_child[1], 'x'));
+  CHECK(comes_to(false));
+  REQUIRE(write_one(to_parent[1], 'b'));
+  CHECK(comes_to(true));  // it is busy
+  CHECK(signal_descendants(parent, SIGKILL) == 1);
+  kill(parent, SIGKILL);
+  waitpid(parent, nullptr, 0);
+  for (const int fd : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) close(fd);
 }
