@@ -269,7 +269,7 @@ class RankOfJob {
       // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's:
       // so every rank leaves with the same. A job that is complete stays so where not all ranks reach each other any more.
       if (all_alive_ && self_ == 0 && !request_.quiet) {
-        print_notice("the job is over, but MPI cannot end in good order: some ranks do not reach each other any more");
+        print_notice("the job is over, but MPI cannot end in good order: " + session_->why_unfinished());
       }
       if (code_ == 0) code_ = jobs_code_;
       if (request_.end != nullptr) request_.end->ended(code_, why_, false);

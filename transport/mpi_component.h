@@ -73,6 +73,8 @@ class MpiSession {
   // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false
   // nothing is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
+  // What finish() has waited for in vain, where all ranks were alive.
+  virtual std::string why_unfinished() const = 0;
 };
 
 // What the component was built on; asked without starting MPI.
@@ -82,7 +84,7 @@ struct MpiAbout {
 };
 
 // The component's symbols, found by name. The number in a name counts the layouts of Endpoint and what it hands over.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_7";
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_8";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::optional<Error>* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);

@@ -59,6 +59,7 @@ class Session final : public MpiSession {
   int communicator_of(bool in) override { return progress_->communicator_of(in); }
   std::unique_ptr<Endpoint> endpoint() override { return std::make_unique<MpiEndpoint>(progress_); }
   bool finish(bool all_alive, Nanoseconds timeout_ns) override { return progress_->finish(all_alive, timeout_ns); }
+  std::string why_unfinished() const override { return progress_->why_unfinished(); }
 
  private:
   std::shared_ptr<Progress> progress_;
@@ -67,7 +68,7 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace penstock::mpi
 
-extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_7(
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_8(
     const penstock::MpiOptions* options, std::optional<penstock::Error>* error) {
   try {
     return new penstock::mpi::Session(*options);

@@ -71,6 +71,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
   void barrier();
   int communicator_of(bool in);
   bool finish(bool all_alive, Nanoseconds timeout_ns);
+  const std::string& why_unfinished() const noexcept { return why_unfinished_; }
 
   // The endpoint's side.
   void send(PeerId peer, Message message) PENSTOCK_EXCLUDES(mutex_);
@@ -155,6 +156,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
   std::promise<void> started_;
   std::thread thread_;
   Wakeup wakeup_;
+  std::string why_unfinished_;  // of who calls finish()
 
   // Used by the thread alone:
   bool finalised_ = false;

@@ -342,9 +342,17 @@ bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
     return met;
   }
   if (!all_alive) return false;
-  if (!flush(timeout_ns)) return false;
+  const std::string within = " within " + std::to_string(timeout_ns / kSecond) + " s";
+  if (!flush(timeout_ns)) {
+    why_unfinished_ = "what this rank sent last was not received" + within;
+    return false;
+  }
   std::packaged_task<void()> task([this] {
     PENSTOCK_MPI_CALL(MPI_Barrier(comm_));
+    {
+      MutexLock lock(mutex_);
+      all_met_ = true;
+    }
     PENSTOCK_MPI_CALL(MPI_Comm_free(&comm_));
     PENSTOCK_MPI_CALL(MPI_Finalize());
     finalised_ = true;
@@ -352,14 +360,22 @@ bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
   auto finished = task.get_future();
   {
     MutexLock lock(mutex_);
-    if (failed_) return false;
+    if (failed_) {
+      why_unfinished_ = failure_;
+      return false;
+    }
     work_.push_back(std::move(task));
     changed_.notify_all();
   }
-  if (finished.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) return false;
+  if (finished.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) {
+    MutexLock lock(mutex_);
+    why_unfinished_ = (all_met_ ? "MPI_Finalize did not end" : "not all ranks came to the last barrier") + within;
+    return false;
+  }
   try {
     finished.get();
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    why_unfinished_ = error.what();
     return false;  // the caller leaves without MPI_Finalize, as after a loss
   }
   thread_.join();
