@@ -118,7 +118,7 @@ void Balancer::Impl::on(const ChunkProduced& e) {
     streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
     chunk.late = false;
     start_timer(e.lease, chunk, lateness(chunk));
-    observe_time(now_ - chunk.granted_ns);
+    observe_time(State::leased, now_ - chunk.granted_ns);
   } else if (!made) {
     loaders_.revoked_answered(*loader, e.lease);
   }
@@ -234,7 +234,7 @@ void Balancer::Impl::on(const ChunkAccepted& e) {
     // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
     // made, even where the loader's own message is still on its way.
     if (live == e.lease && chunk->compared) remakes_wanted_[place_of(live)] = {holder->id, chunk->group};
-    if (live == e.lease && chunk->state == State::sent) transits_.observe(now_ - chunk->made_ns);
+    if (live == e.lease && chunk->state == State::sent) observe_time(State::sent, now_ - chunk->made_ns);
     if (live == e.lease) arrived(*stream, *chunk);
     if (live != e.lease && chunk->state == State::leased) {
       revoke(*stream, live, *holder);

@@ -193,7 +193,7 @@ bool Balancer::Impl::expire_leases() {
     // Until something arrives: what is cut off is the way between the two.
     if (chunk.state == State::sent) apart_.insert({stream.opened.receiver, chunk.leased_to});
     if (now_ - since_ns(chunk) < doubled(options_.lease_timeout_ns, chunk)) {
-      if (!chunk.late) (chunk.state == State::sent ? transits_ : times_).observe(now_ - since_ns(chunk));  // at least
+      if (!chunk.late) observe_time(chunk.state, now_ - since_ns(chunk));  // at least
       if (!may_hedge(stream, chunk)) {
         chunk.late = true;  // it is looked at again, because with every grant the budget grows
         const int64_t again = now_ - since_ns(chunk) + lateness(chunk);
@@ -235,16 +235,17 @@ int64_t Balancer::Impl::lateness(const ChunkState& chunk) const {
   return p99_ns == 0 ? most : std::min(most, doubled(std::max(shortest, kLateness * p99_ns), chunk));
 }
 
-void Balancer::Impl::observe_time(int64_t took_ns) {
-  times_.observe(took_ns);
-  if (times_known_ || times_.p99_ns() == 0) return;
-  times_known_ = true;
-  // Leases that were granted before this was known may be late, too.
+void Balancer::Impl::observe_time(State state, int64_t took_ns) {
+  LeaseTimes& times = state == State::sent ? transits_ : times_;
+  const bool knew = times.known();
+  times.observe(took_ns);
+  if (knew || !times.known()) return;
+  // Chunks that were granted, or made, before this was known may be late, too.
   const std::set<std::pair<int64_t, LeaseKey>> running = timers_;
   for (const auto& [at_ns, place] : running) {
     LeaseStreamState& stream = *streams_.find(place.lease_stream);
     ChunkState& chunk = *streams_.chunk(stream, place.step, place.chunk);
-    if (chunk.state == State::leased) start_timer(place, chunk, lateness(chunk));
+    if (chunk.state == state) start_timer(place, chunk, lateness(chunk));
   }
 }
 

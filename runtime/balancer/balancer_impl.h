@@ -78,7 +78,7 @@ class Balancer::Impl {
   static int64_t since_ns(const ChunkState& chunk);
   static int64_t doubled(int64_t wait_limit, const ChunkState& chunk);
   int64_t lateness(const ChunkState& chunk) const;
-  void observe_time(int64_t took_ns);
+  void observe_time(State state, int64_t took_ns);
   void start_timer(const LeaseKey& lease, ChunkState& chunk, int64_t wait_limit);
   void stop_timer(const LeaseKey& lease, ChunkState& chunk);
 
@@ -162,8 +162,7 @@ class Balancer::Impl {
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing
   bool any_loader_ever_ = false;
   LeaseTimes times_;
-  LeaseTimes transits_;       // of chunks that are made, until they are accepted
-  bool times_known_ = false;  // enough of them to say when a lease is late
+  LeaseTimes transits_;  // of chunks that are made, until they are accepted
   uint64_t hedges_ = 0;
   struct FirstMade {
     LoaderId made_by = 0;

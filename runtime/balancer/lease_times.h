@@ -29,9 +29,12 @@ class LeaseTimes {
     for (int64_t& count : counts_) total_ += count /= 2;
   }
 
-  // 0 until enough are known to speak of one in a hundred.
+  // Enough to speak of one in a hundred.
+  bool known() const { return total_ >= kFewest; }
+
+  // 0 until enough are known.
   int64_t p99_ns() const {
-    if (total_ < kFewest) return 0;
+    if (!known()) return 0;
     int64_t above = total_ / 100;
     for (size_t bucket = kBuckets; bucket-- > 0;) {
       above -= counts_[bucket];

@@ -440,6 +440,30 @@ TEST_CASE("a made chunk that is on its way three times as long as 99 of 100 are,
   CHECK(again);
 }
 
+TEST_CASE("a chunk that was made before anything was known of such times is made again elsewhere like all others") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{1, 4, 256, 0});
+  bench.at(0, LoaderJoined{2, 4, 256, 0});
+  bench.at(0, stream(1, 0, 1, 1000));
+  bench.at(0, BatchBufferReserved{1, 0});
+  const Grant first = bench.grants.at(0);
+  bench.at(0, ChunkProduced{first.loader, first.lease, kMs, 1, 1});  // and never arrives
+  for (int64_t step = 1; step <= 150; ++step) {
+    bench.at(step, BatchBufferReserved{1, step});
+    bench.complete(step, bench.grants.at(0));
+  }
+  for (int64_t ms = 200; ms <= 800; ms += 200) {
+    bench.alive(ms, {1, 2});
+    bench.at(ms, Tick{});
+    CHECK(bench.grants.empty());
+  }
+  bench.alive(1000, {1, 2});
+  bench.at(1000, Tick{});
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].lease.step == first.lease.step);
+  CHECK(bench.grants[0].loader != first.loader);
+}
+
 TEST_CASE("what a loader holds that stands still may go to others at once") {
   Bench bench(short_times());
   bench.at(0, LoaderJoined{1, 2, 8, 0});

@@ -1,5 +1,5 @@
-"""Lightning: Trainer.fit with penstock's loaders, alone and as DDP under mpirun; sanity check, validation in mid-epoch,
-gradient accumulation, checkpoints and going on from them in mid-epoch."""
+"""Lightning: Trainer.fit with penstock's loaders, alone and as DDP under mpirun and torchrun; sanity check, validation in
+mid-epoch, gradient accumulation, checkpoints and going on from them in mid-epoch."""
 
 import os
 import tempfile
@@ -16,9 +16,9 @@ ALONE = write_job(WORK, PHOTOS, trainers=1, name="alone.yaml")
 TWO = write_job(WORK, PHOTOS, trainers=2, name="two.yaml")
 
 
-def fit(job, folder, *words, ranks=0):
+def fit(job, folder, *words, **start):
     """What each trainer wrote down: [{"seen": [[what, epoch, step, digest, loss], …], "state": …}, …]"""
-    return seen_by(PROGRAM, job, folder, *words, ranks=ranks, timeout=150)
+    return seen_by(PROGRAM, job, folder, *words, **start)
 
 
 def stream(job, split, epoch, replicas=1, rank=0):
@@ -68,6 +68,14 @@ def test_two_trainers_under_mpirun():
         for mine, theirs in zip(rest, whole):
             trained = [one for one in theirs["seen"] if one[0] == "train"]
             assert [one for one in mine["seen"] if one[0] == "train"] == trained[5:]
+
+
+def test_two_trainers_under_torchrun():
+    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+        both = fit(TWO, folder, torchrun=2)
+        assert [one["place"] for one in both] == [[2, 0, True], [2, 1, True]]
+        for rank, one in enumerate(both):
+            assert data(one["seen"]) == expected(TWO, 2, 2, rank), rank
 
 
 if __name__ == "__main__":

@@ -96,7 +96,8 @@ class Running:
             for pid in map(int, file.read().split()):
                 with open(f"/proc/{pid}/environ", "rb") as environ:
                     number = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environ.read())
-                found[int(number.group(1))] = pid
+                if number:  # else mpirun has forked it a moment ago, and it has not come to its program
+                    found[int(number.group(1))] = pid
         return found
 
     def program(self, trainer):

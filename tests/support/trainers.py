@@ -6,7 +6,7 @@ LOCAL_RANK, and ends all of them when one fails. And a `penstock serve` for them
         report = serving.end()                                          # `--stop`; the report of --json
 
 ranks=0 serves in one process, without mpirun; launch=True lets `penstock launch` write the mpirun line.
-seen_by() runs a program that writes what it was given to seen*.json, alone or under mpirun.
+seen_by() runs a program that writes what it was given to seen*.json, alone, under mpirun or under torchrun.
 """
 
 import glob
@@ -27,9 +27,12 @@ def place(rank, world, local=None):
             "LOCAL_RANK": str(rank if local is None else local)}
 
 
-def seen_by(program, job, folder, *words, ranks=0, timeout=150):
+def seen_by(program, job, folder, *words, ranks=0, torchrun=0, timeout=150):
     """What each trainer of a Python program wrote to FOLDER/seen*.json, which are removed."""
     command = [sys.executable, program, job, folder, *words]
+    if torchrun:
+        command[1:1] = ["-m", "torch.distributed.run", f"--nproc_per_node={torchrun}", "--rdzv_backend=c10d",
+                        "--rdzv_endpoint=localhost:0"]
     if ranks:
         command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
     with no_leftovers(wait_s=8) as env:
