@@ -32,7 +32,7 @@ def seen_by(program, job, folder, *words, ranks=0, torchrun=0, timeout=150):
     command = [sys.executable, program, job, folder, *words]
     if torchrun:
         command[1:1] = ["-m", "torch.distributed.run", f"--nproc_per_node={torchrun}", "--rdzv_backend=c10d",
-                        "--rdzv_endpoint=localhost:0"]
+                        "--rdzv_endpoint=localhost:0", f"--log_dir={folder}"]
     if ranks:
         command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
     with no_leftovers(wait_s=8) as env:
