@@ -61,9 +61,7 @@ class RankOfJob {
         signals_({SIGTERM, SIGINT, SIGUSR1, SIGUSR2, kEndInOrder, kEndAtOnce}),
         parent_(watch_parent()),
         session_(start_mpi(mpi_options(job))),
-        self_(session_->world().rank) {
-    for (const int number : early_) ::kill(::getpid(), number);
-  }
+        self_(session_->world().rank) {}
 
   int run() {
     try {
@@ -90,13 +88,7 @@ class RankOfJob {
     options.max_message_bytes = job.mpi.max_message_bytes;
     options.start_timeout_s = job.mpi.start_timeout_s;
     // Where a rank was ended before it listened, the others would wait for it. There is no program yet that needs its grace.
-    options.given_up = [this] {
-      while (const auto arrived = signals_.next()) {
-        if (*arrived == kEndInOrder || *arrived == kEndAtOnce) return true;
-        early_.push_back(*arrived);
-      }
-      return false;
-    };
+    options.given_up = [this] { return signals_.has(kEndInOrder) || signals_.has(kEndAtOnce); };
     return options;
   }
 
@@ -285,7 +277,6 @@ class RankOfJob {
   const Job& job_;
   Helper helper_;  // forked first: before MPI, and before any thread
   SignalFd signals_;
-  std::vector<int> early_;  // signals that came before MPI had started, and are for later
   UniqueFd parent_;
   std::unique_ptr<MpiSession> session_;
   std::shared_ptr<NodeRing> ring_;

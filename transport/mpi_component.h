@@ -51,7 +51,7 @@ struct MpiOptions {
   double start_timeout_s = 300;                   // longest wait for the other ranks to start
   // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
   std::optional<int> communicator;
-  // Looked at now and then while the others are waited for: true ends that, with Error(runtime).
+  // Looked at now and then while the others are waited for, in collective calls too: true ends that, with Error(runtime).
   std::function<bool()> given_up;
   // Only where the program joined: called in MPI_Finalize, in the program's thread, where the session is not over yet.
   std::function<void()> before_finalize;

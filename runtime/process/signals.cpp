@@ -34,6 +34,12 @@ SignalFd::~SignalFd() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
+bool SignalFd::has(int signal) const {
+  sigset_t arrived;
+  sigemptyset(&arrived);
+  return sigpending(&arrived) == 0 && sigismember(&arrived, signal) == 1;
+}
+
 std::optional<int> SignalFd::next() {
   signalfd_siginfo info{};
   ssize_t got = 0;

@@ -28,6 +28,8 @@ class SignalFd {
 
   int fd() const noexcept { return fd_; }
   std::optional<int> next();  // never waits
+  // Whether that one of them has arrived, and next() has not given it yet.
+  bool has(int signal) const;
 
  private:
   sigset_t before_{};

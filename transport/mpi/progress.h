@@ -152,7 +152,8 @@ class Progress : public std::enable_shared_from_this<Progress> {
   const int64_t max_message_bytes_;
   const std::optional<int> programs_communicator_;
   const std::function<void()> before_finalize_;
-  MPI_Comm comm_ = MPI_COMM_NULL;  // our own duplicate, with MPI_ERRORS_RETURN
+  const std::function<bool()> asked_to_end_;  // while the others are waited for
+  MPI_Comm comm_ = MPI_COMM_NULL;             // our own duplicate, with MPI_ERRORS_RETURN
   std::promise<void> started_;
   std::thread thread_;
   Wakeup wakeup_;

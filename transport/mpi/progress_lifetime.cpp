@@ -20,22 +20,32 @@ constexpr Nanoseconds kLastWords = 2 * kSecond;
 constexpr std::chrono::seconds kCollectiveTimeout{120};
 constexpr std::chrono::milliseconds kLookAtGivenUp{50};
 
+enum class Waited { ready, asked_to_end, too_long };
+
+template <class Result>
+Waited wait_for(const std::future<Result>& future, std::chrono::duration<double> limit,
+                const std::function<bool()>& asked_to_end) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (future.wait_for(kLookAtGivenUp) != std::future_status::ready) {
+    if (asked_to_end && asked_to_end()) return Waited::asked_to_end;
+    if (std::chrono::steady_clock::now() >= deadline) return Waited::too_long;
+  }
+  return Waited::ready;
+}
+
+Error asked_to_end_while_waiting(const char* where) {
+  return {ErrorKind::runtime, std::string("asked to end while this rank waited for the others") + where, ""};
+}
+
 }  // namespace
 
 std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
   const std::shared_ptr<Progress> progress(new Progress(options));
   auto started = progress->started_.get_future();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.start_timeout_s);
-  bool given_up = false;
-  while (started.wait_for(kLookAtGivenUp) != std::future_status::ready && std::chrono::steady_clock::now() < deadline) {
-    given_up = options.given_up && options.given_up();
-    if (given_up) break;
-  }
-  if (given_up || started.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+  const auto limit = std::chrono::duration<double>(options.start_timeout_s);
+  if (const Waited waited = wait_for(started, limit, options.given_up); waited != Waited::ready) {
     progress->leave_behind();
-    if (given_up) {
-      throw Error(ErrorKind::runtime, "asked to end while this rank waited for the others in MPI_Init", "");
-    }
+    if (waited == Waited::asked_to_end) throw asked_to_end_while_waiting(" in MPI_Init");
     if (options.communicator) {
       throw Error(ErrorKind::peer_lost,
                   "join: not all ranks of the communicator have come within " +
@@ -54,7 +64,8 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
 Progress::Progress(const MpiOptions& options)
     : max_message_bytes_(options.max_message_bytes),
       programs_communicator_(options.communicator),
-      before_finalize_(options.before_finalize) {
+      before_finalize_(options.before_finalize),
+      asked_to_end_(options.given_up) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -215,8 +226,9 @@ void Progress::call_in_thread(std::function<void()> work) {
     changed_.notify_all();
   }
   // What `work` touches must be its own: after the deadline it may still be running.
-  if (finished.wait_for(kCollectiveTimeout) != std::future_status::ready) {
+  if (const Waited waited = wait_for(finished, kCollectiveTimeout, asked_to_end_); waited != Waited::ready) {
     leave_behind();
+    if (waited == Waited::asked_to_end) throw asked_to_end_while_waiting("");
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(world_.rank) + " waited " + std::to_string(kCollectiveTimeout.count()) +
                     " s for the other ranks to start",
