@@ -3,7 +3,8 @@
 // asked who failed, just when a message of it was found (rank 4), about one whose chunk MPI does not receive (rank 5), about
 // one that stops while a message of it is under way (rank 6), and about one that stops while a send to it and a chunk of it
 // are under way, is given up, goes on, stops again and is abandoned (rank 1); and where MPI fails and it is nobody's
-// failure. Rank 0 prints what it saw, a line each.
+// failure. Rank 0 prints what it saw, a line each. With the word `asked` two ranks, of which rank 1 comes to no collective
+// call, and rank 0 is asked to end while it waits there.
 //
 // Five functions of MPI are this program's own, in front of the library's. MPI_Isend cuts an envelope short, writes another
 // size into it, or stops the process between a chunk's envelope and its payload, or when a message has begun to leave.
@@ -254,10 +255,29 @@ void send_chunks_with(Trouble what, Endpoint& end, const Arena& arena, uint32_t 
   for (;;) ::pause();
 }
 
+int be_asked_to_end() {
+  static std::atomic<bool> asked = false;
+  MpiOptions options;
+  options.given_up = [] { return asked.load(); };
+  const std::unique_ptr<MpiSession> session = start_mpi(options);
+  if (session->world().rank == 1) {
+    for (;;) ::pause();
+  }
+  asked = true;
+  try {
+    (void)session->all_gather("");
+  } catch (const Error& error) {
+    std::printf("%s\n", error.what());
+    std::fflush(stdout);
+  }
+  ::_exit(0);
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
   try {
+    if (argc > 1) return be_asked_to_end();
     const std::unique_ptr<MpiSession> session = start_mpi({});
     if (session->world().rank == 0) limit_memory();  // before any rank sends: all wait for rank 0 here
     const std::vector<std::string> pids = session->all_gather(std::to_string(::getpid()));

@@ -5,7 +5,7 @@ MPI does not receive is lost, and no chunk comes of it. One that stops in the mi
 heard. Where MPI fails, each living peer is asked for alone: the one that it fails for is lost, behind what it had said, or,
 where it is nobody's failure, all are. One that stops in the middle of a chunk and was given up is waited for no more: flush()
 no longer times out for its sake, and the progress thread sleeps; when it goes on, its chunk arrives. So it is with one that was
-abandoned, of which no chunk comes any more."""
+abandoned, of which no chunk comes any more. One that waits for others in a collective call hears that it is asked to end."""
 
 import os
 import re
@@ -47,6 +47,14 @@ def test_over_shared_memory():
 
 def test_over_tcp():
     look([("btl", "self,tcp")])
+
+
+def test_asked_to_end_in_a_collective_call():
+    with no_leftovers(wait_s=8) as env:
+        # It waits for 120 s otherwise. mpirun ends rank 1.
+        result = subprocess.run([*mpirun_words(2), PROBE, "asked"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                timeout=40)
+    assert result.stdout == "asked to end while this rank waited for the others\n", result.stdout + result.stderr[-3000:]
 
 
 if __name__ == "__main__":
