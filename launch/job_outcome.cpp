@@ -18,7 +18,8 @@ constexpr double kNotice_s = 0.5;  // most trainers do so at once
 // and nothing that it could still do is wanted.
 constexpr double kOver_s = 10;
 constexpr double kOverAfterLoss_s = 2;
-// mpirun starts a host's ranks within milliseconds of each other; a loaded host takes a second or two.
+// mpirun starts a host's ranks within milliseconds of each other, a loaded host within a second or two. Where many ranks share
+// few cores it takes longer: who acts on this looks at mpirun first (run_mpirun.cpp).
 constexpr double kLate_s = 4;
 constexpr double kAwaited_s = 10;
 constexpr double kTogether_s = 1;  // ranks leave within this time, in a good end

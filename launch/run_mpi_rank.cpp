@@ -88,7 +88,7 @@ class RankOfJob {
     options.max_message_bytes = job.mpi.max_message_bytes;
     options.start_timeout_s = job.mpi.start_timeout_s;
     // Where a rank was ended before it listened, the others would wait for it. There is no program yet that needs its grace.
-    options.given_up = [this] { return signals_.has(kEndInOrder) || signals_.has(kEndAtOnce); };
+    options.asked_to_end = [this] { return signals_.has(kEndInOrder) || signals_.has(kEndAtOnce); };
     return options;
   }
 
@@ -222,6 +222,13 @@ class RankOfJob {
   }
 
   void fail(const std::exception& problem) {
+    // Whoever asked knows why, and every rank was asked.
+    if (alike_ && session_->asked_to_end()) {
+      code_ = static_cast<int>(ErrorKind::peer_lost);
+      why_ = "asked to end while the job was starting";
+      all_alive_ = false;
+      return;
+    }
     const auto* error = dynamic_cast<const Error*>(&problem);
     code_ = error != nullptr ? error->exit_code() : static_cast<int>(ErrorKind::runtime);
     why_ = problem.what();

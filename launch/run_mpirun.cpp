@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "launch/clean_hosts.h"
 #include "launch/end_channel.h"
@@ -204,8 +205,8 @@ namespace {
 
 // A rank that dies before it can say anything leaves the others in MPI_Init, and under recovery mpirun waits with them.
 // mpirun's children show which of this host's ranks are there; on other hosts only time tells. One that mpirun has not
-// started yet is not there either: where hundreds of ranks share a few cores, mpirun may wait for one for many seconds. So
-// mpirun has to sleep at two looks in a row, with the same children before and behind each.
+// started yet is not there either: where hundreds of ranks share a few cores, mpirun may wait for a core for many seconds.
+// So mpirun has to sleep at two looks in a row, and its children have to be the same before and after each of them.
 class DeadAtStart {
  public:
   static constexpr Nanoseconds kLookAgain = kSecond / 2;
@@ -213,14 +214,16 @@ class DeadAtStart {
   DeadAtStart(const LaunchLine& line, pid_t mpirun) : line_(line), mpirun_(mpirun) {}
 
   void look(EndListener& ends, Nanoseconds now) {
+    const std::vector<std::string> before = std::exchange(settled_, {});
+    starting_ = false;
     const std::vector<int> late = ends.job().late(now);
     if (late.empty()) return;
     const std::vector<std::string> there = ranks_there();
     if (there.empty()) return;  // it has daemons start them
-    const bool settled = !may_start_children(mpirun_) && ranks_there() == there;
-    const bool twice = settled && there == settled_before_;
-    settled_before_ = settled ? there : std::vector<std::string>{};
-    if (!twice) return;
+    starting_ = may_start_children(mpirun_) || ranks_there() != there;
+    if (starting_) return;
+    settled_ = there;
+    if (before != there) return;
     for (const int rank : late) {
       const auto place = static_cast<size_t>(rank);
       const std::string host = place < line_.rank_hosts.size() ? line_.rank_hosts[place] : "";
@@ -229,13 +232,16 @@ class DeadAtStart {
       if (!alive) ends.died_unheard(rank, host_name());
     }
   }
+  // Whether ranks were missing at the last look, and mpirun may have been about to start them.
+  bool starting() const noexcept { return starting_; }
 
  private:
   std::vector<std::string> ranks_there() const { return environment_of_children(mpirun_, "OMPI_COMM_WORLD_RANK"); }
 
   const LaunchLine& line_;
   const pid_t mpirun_;
-  std::vector<std::string> settled_before_;
+  std::vector<std::string> settled_;  // who was there at the last look, if mpirun slept; else empty
+  bool starting_ = false;
 };
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
@@ -426,7 +432,7 @@ int run_launch_line(const LaunchLine& line) {
       kill(pid, SIGKILL);
       ends.ended_from_outside(clock.now());
     }
-    const bool waits = !awaited && !killed && requests.interrupted_by() == 0;
+    const bool waits = !awaited && !killed && requests.interrupted_by() == 0 && !dead.starting();
     if (const std::string who = waits ? ends.job().awaited(clock.now()) : ""; !who.empty()) {
       awaited = true;
       std::fprintf(stderr,

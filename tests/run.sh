@@ -5,7 +5,7 @@
 #   tests/run.sh --full             # and then the parts below, one after the other
 #   tests/run.sh --full asan tsan   # these parts alone
 #   tests/run.sh --full --resume    # those that have not passed yet on this commit
-#   tests/run.sh -R sampler         # ctest's options to choose and repeat tests go to it
+#   tests/run.sh -R sampler         # ctest's options to choose and repeat tests go to it, where --full does not stand
 #
 # Parts of --full: default (what runs without it), long (larger matrices and more samples of the tests labelled `full`),
 # clang (clang compiles everything, warnings being errors), fuzz (every target for a while), asan (addresses and undefined
@@ -54,8 +54,8 @@ if ((resume && !full)); then
 fi
 # A part counts as passed once all of its tests have.
 if ((full && ${#to_ctest[@]})); then
-  echo "tests/run.sh: --full runs parts as a whole, without '${to_ctest[*]}'" >&2
-  echo "  help: for some of the tests of part long: PENSTOCK_FULL=1 ctest --test-dir build/release ${to_ctest[*]}" >&2
+  echo "tests/run.sh: --full runs parts as a whole, and takes none of ctest's options ('${to_ctest[*]}')" >&2
+  echo "  help: for some of the tests of part long: PENSTOCK_FULL=1 tests/run.sh ${to_ctest[*]}" >&2
   exit 2
 fi
 ((full)) || parts=(default)

@@ -26,6 +26,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "transport/asked_to_end.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -51,8 +52,8 @@ struct MpiOptions {
   double start_timeout_s = 300;                   // longest wait for the other ranks to start
   // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
   std::optional<int> communicator;
-  // Looked at now and then while the others are waited for, in collective calls too: true ends that, with Error(runtime).
-  std::function<bool()> given_up;
+  // Looked at now and then while the others are waited for, until the endpoint is made: true ends that, with Error(runtime).
+  AskedToEnd asked_to_end;
   // Only where the program joined: called in MPI_Finalize, in the program's thread, where the session is not over yet.
   std::function<void()> before_finalize;
 };
@@ -73,8 +74,10 @@ class MpiSession {
   // Otherwise true when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false
   // nothing is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
-  // What finish() has waited for in vain, where all ranks were alive.
+  // Why finish(true, ...) was false, where MPI_Finalize was to run: what it waited for in vain, or MPI's error.
   virtual std::string why_unfinished() const = 0;
+  // What the options' predicate says now.
+  virtual bool asked_to_end() const = 0;
 };
 
 // What the component was built on; asked without starting MPI.

@@ -62,10 +62,10 @@ PeerId NodeRing::after(PeerId rank) const {
   return self_;
 }
 
-void NodeRing::connect() {
+void NodeRing::connect(const AskedToEnd& asked_to_end) {
   next_.rank = after(self_);
   if (next_.rank == self_) return;
-  next_.socket = PacketSocket(connect_abstract(name_of(next_.rank), kConnectTimeout));
+  next_.socket = PacketSocket(connect_abstract(name_of(next_.rank), kConnectTimeout, asked_to_end));
   send_hello();
 }
 

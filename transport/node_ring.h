@@ -43,7 +43,7 @@ class NodeRing {
   NodeRing(const NodeRing&) = delete;
   NodeRing& operator=(const NodeRing&) = delete;
 
-  void connect();
+  void connect(const AskedToEnd& asked_to_end = {});
   void leave();                       // in good order; nothing is told to this rank any more
   void hang_up();                     // without a word, as a process that dies; nor is this rank told anything
   std::optional<PeerId> next_dead();  // each once

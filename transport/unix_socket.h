@@ -25,6 +25,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
+#include "transport/asked_to_end.h"
 
 namespace penstock {
 
@@ -90,7 +91,7 @@ std::vector<PacketSocket> accept_strangers(int listening_fd);
 // So many of them are kept, and the oldest hung up on where more come: descriptors are for the job.
 inline constexpr size_t kMostStrangers = 64;
 // Retries while nobody listens yet, until the timeout; Error(peer_lost) naming the socket afterwards.
-UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns);
+UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns, const AskedToEnd& asked_to_end = {});
 // One try; empty when nobody listens there (errno ECONNREFUSED), when the backlog is full (EAGAIN), or when it is another
 // user's socket (EPERM). Error(runtime) where no socket can be made.
 UniqueFd try_connect_abstract(const std::string& name);

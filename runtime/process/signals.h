@@ -28,7 +28,7 @@ class SignalFd {
 
   int fd() const noexcept { return fd_; }
   std::optional<int> next();  // never waits
-  // Whether that one of them has arrived, and next() has not given it yet.
+  // Whether it is pending: it has arrived, and next() has not returned it yet. From any thread.
   bool has(int signal) const;
 
  private:

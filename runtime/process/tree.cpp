@@ -166,9 +166,8 @@ bool may_start_children(pid_t parent) {
   for (const pid_t pid : numbers_in("/proc")) {
     const auto [state, its_parent] = state_and_parent(pid);
     if (its_parent != parent || state == 'Z' || state == 'X') continue;
-    // Within exec the new command line is there before the new environment is.
-    const std::string child = "/proc/" + std::to_string(pid);
-    if (read_proc(child + "/cmdline") == words || read_proc(child + "/environ").empty()) return true;
+    const std::string its_words = read_proc("/proc/" + std::to_string(pid) + "/cmdline");
+    if (its_words == words || its_words.empty()) return true;  // empty: in the middle of exec
   }
   return false;
 }

@@ -42,6 +42,7 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     if (local) node.push_back(other.rank);
     if (other.rank != self && talk(me, other)) (local ? here : elsewhere).push_back(other.rank);
   }
+  const AskedToEnd asked_to_end = [&session] { return session.asked_to_end(); };
   auto mesh = std::make_unique<Mesh>();
   std::unique_ptr<ShmEndpoint> shm;
   if (job.transport != TransportChoice::mpi && !here.empty()) {
@@ -51,6 +52,7 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     options.self = self;
     options.node_peers = here;
     options.connect_timeout_ns = static_cast<Nanoseconds>(job.mpi.start_timeout_s * 1e9);
+    options.asked_to_end = asked_to_end;
     shm = std::make_unique<ShmEndpoint>(options);
   }
   // Sockets of shm tell of deaths too, but only of ranks that talk to each other.
@@ -60,7 +62,7 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
   // Everybody listens now. A rank that is alone on its node has nobody to connect to, but belongs to the barrier.
   session.barrier();
   if (shm) shm->connect();
-  if (ring) ring->connect();
+  if (ring) ring->connect(asked_to_end);
   if (shm) shm->wait_for_calls();  // nobody's calls are left to wait while ranks stand at the barrier
   // Everybody has called everybody now: a rank that ends at once, its program having failed, still reaches all others.
   session.barrier();

@@ -258,7 +258,7 @@ void send_chunks_with(Trouble what, Endpoint& end, const Arena& arena, uint32_t 
 int be_asked_to_end() {
   static std::atomic<bool> asked = false;
   MpiOptions options;
-  options.given_up = [] { return asked.load(); };
+  options.asked_to_end = [] { return asked.load(); };
   const std::unique_ptr<MpiSession> session = start_mpi(options);
   if (session->world().rank == 1) {
     for (;;) ::pause();
@@ -270,6 +270,7 @@ int be_asked_to_end() {
     std::printf("%s\n", error.what());
     std::fflush(stdout);
   }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // mpirun may not pass on what it reads behind an end
   ::_exit(0);
 }
 

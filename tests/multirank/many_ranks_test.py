@@ -13,7 +13,7 @@ from leftovers import MARK, marked_processes, no_leftovers
 skip_without_mpirun()
 CONSUME = os.path.join(os.environ["PENSTOCK_BUILD"], "consume")
 RANKS, TRAINERS = (200 if FULL else 40), 8
-START_S = 120 if FULL else 180  # --full, alone: 200 ranks took 27 to 60 s on two cores, of which MPI_Init takes 20
+START_S = 120 if FULL else 180  # --full, alone: 200 ranks took 27 to 34 s on two cores, of which MPI_Init takes 20; 61 s once
 MEMORY_GB = 10
 work = tempfile.TemporaryDirectory(prefix="many_ranks_test-")
 job = write_job(work.name, demo_photos(), trainers=None, batch=4)

@@ -188,8 +188,9 @@ SLOW_MPIRUN = """#!/usr/bin/python3
 import os, subprocess, sys, time
 if "--version" in sys.argv: os.execv(%r, ["mpirun", "--version"])
 ranks = []
-def start(): ranks.append(subprocess.Popen([sys.executable, %r], stdin=subprocess.PIPE, env=dict(os.environ, OMPI_COMM_WORLD_RANK=str(len(ranks)))))
+def start(): ranks.append(subprocess.Popen([sys.executable, %r], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, OMPI_COMM_WORLD_RANK=str(len(ranks)))))
 start()
+ranks[0].stdout.readline()
 if os.environ["RANK_1"] == "dies": time.sleep(60)
 busy_until = time.monotonic() + 7
 while time.monotonic() < busy_until: pass
@@ -202,6 +203,7 @@ host, number = os.environ["PENSTOCK_END_CHANNEL"].split(":")
 with socket.create_connection((host, int(number)), timeout=20) as launch:
     def say(**message): launch.sendall(json.dumps(message).encode() + b"\\n")
     say(token=os.environ["PENSTOCK_END_TOKEN"], rank=int(os.environ["OMPI_COMM_WORLD_RANK"]), host="here", pid=os.getpid())
+    print("it has said who it is", flush=True)
     sys.stdin.read()
     say(running=True, loads=False)
     say(end=0, why="", mpi_ended=True)

@@ -220,6 +220,8 @@ TEST_CASE("who may be about to start a child is not asleep, or has a child on th
   const pid_t parent = fork();
   if (parent == 0) {
     // Each byte is a step; it sleeps in read() between them.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(to_parent[1]);
     char step = 0;
     while (read(to_parent[0], &step, 1) == 1) {
       if (step == 'f' && fork() == 0) {
@@ -244,8 +246,6 @@ TEST_CASE("who may be about to start a child is not asleep, or has a child on th
   CHECK(comes_to(false));
   REQUIRE(write_one(to_parent[1], 'b'));
   CHECK(comes_to(true));  // it is busy
-  CHECK(signal_descendants(parent, SIGKILL) == 1);
-  kill(parent, SIGKILL);
-  waitpid(parent, nullptr, 0);
+  CHECK(end_descendants(20));
   for (const int fd : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) close(fd);
 }

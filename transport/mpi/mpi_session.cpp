@@ -60,6 +60,7 @@ class Session final : public MpiSession {
   std::unique_ptr<Endpoint> endpoint() override { return std::make_unique<MpiEndpoint>(progress_); }
   bool finish(bool all_alive, Nanoseconds timeout_ns) override { return progress_->finish(all_alive, timeout_ns); }
   std::string why_unfinished() const override { return progress_->why_unfinished(); }
+  bool asked_to_end() const override { return progress_->asked_to_end(); }
 
  private:
   std::shared_ptr<Progress> progress_;

@@ -59,7 +59,7 @@ namespace penstock::mpi {
 class Progress : public std::enable_shared_from_this<Progress> {
  public:
   // Starts the thread, which calls MPI_Init_thread, or duplicates the program's communicator, and waits for that.
-  // Error(peer_lost) after options.start_timeout_s; the thread, which nothing can call back from MPI, is then left
+  // Error(runtime) where options.asked_to_end says so, Error(peer_lost) after options.start_timeout_s; the thread, which nothing can call back from MPI, is then left
   // behind with all it uses.
   static std::shared_ptr<Progress> start(const MpiOptions& options);
   ~Progress();
@@ -72,6 +72,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
   int communicator_of(bool in);
   bool finish(bool all_alive, Nanoseconds timeout_ns);
   const std::string& why_unfinished() const noexcept { return why_unfinished_; }
+  bool asked_to_end() const { return asked_to_end_ && asked_to_end_(); }
 
   // The endpoint's side.
   void send(PeerId peer, Message message) PENSTOCK_EXCLUDES(mutex_);
@@ -152,12 +153,12 @@ class Progress : public std::enable_shared_from_this<Progress> {
   const int64_t max_message_bytes_;
   const std::optional<int> programs_communicator_;
   const std::function<void()> before_finalize_;
-  const std::function<bool()> asked_to_end_;  // while the others are waited for
-  MPI_Comm comm_ = MPI_COMM_NULL;             // our own duplicate, with MPI_ERRORS_RETURN
+  const AskedToEnd asked_to_end_;  // called by the session's owner alone, never by the thread
+  MPI_Comm comm_ = MPI_COMM_NULL;  // our own duplicate, with MPI_ERRORS_RETURN
   std::promise<void> started_;
   std::thread thread_;
   Wakeup wakeup_;
-  std::string why_unfinished_;  // of who calls finish()
+  std::string why_unfinished_;  // written by the thread that calls finish()
 
   // Used by the thread alone:
   bool finalised_ = false;

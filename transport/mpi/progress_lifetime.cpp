@@ -18,23 +18,16 @@ namespace {
 constexpr Nanoseconds kLastWords = 2 * kSecond;
 
 constexpr std::chrono::seconds kCollectiveTimeout{120};
-constexpr std::chrono::milliseconds kLookAtGivenUp{50};
+constexpr std::chrono::milliseconds kLookWhetherAsked{50};
 
-enum class Waited { ready, asked_to_end, too_long };
-
+// False: not within the limit, or this rank is asked to end.
 template <class Result>
-Waited wait_for(const std::future<Result>& future, std::chrono::duration<double> limit,
-                const std::function<bool()>& asked_to_end) {
+bool wait_for(const std::future<Result>& future, std::chrono::duration<double> limit, const AskedToEnd& asked_to_end) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (future.wait_for(kLookAtGivenUp) != std::future_status::ready) {
-    if (asked_to_end && asked_to_end()) return Waited::asked_to_end;
-    if (std::chrono::steady_clock::now() >= deadline) return Waited::too_long;
+  while (future.wait_for(kLookWhetherAsked) != std::future_status::ready) {
+    if ((asked_to_end && asked_to_end()) || std::chrono::steady_clock::now() >= deadline) return false;
   }
-  return Waited::ready;
-}
-
-Error asked_to_end_while_waiting(const char* where) {
-  return {ErrorKind::runtime, std::string("asked to end while this rank waited for the others") + where, ""};
+  return true;
 }
 
 }  // namespace
@@ -42,10 +35,9 @@ Error asked_to_end_while_waiting(const char* where) {
 std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
   const std::shared_ptr<Progress> progress(new Progress(options));
   auto started = progress->started_.get_future();
-  const auto limit = std::chrono::duration<double>(options.start_timeout_s);
-  if (const Waited waited = wait_for(started, limit, options.given_up); waited != Waited::ready) {
+  if (!wait_for(started, std::chrono::duration<double>(options.start_timeout_s), options.asked_to_end)) {
     progress->leave_behind();
-    if (waited == Waited::asked_to_end) throw asked_to_end_while_waiting(" in MPI_Init");
+    end_if_asked(options.asked_to_end);
     if (options.communicator) {
       throw Error(ErrorKind::peer_lost,
                   "join: not all ranks of the communicator have come within " +
@@ -65,7 +57,7 @@ Progress::Progress(const MpiOptions& options)
     : max_message_bytes_(options.max_message_bytes),
       programs_communicator_(options.communicator),
       before_finalize_(options.before_finalize),
-      asked_to_end_(options.given_up) {
+      asked_to_end_(options.asked_to_end) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -226,9 +218,9 @@ void Progress::call_in_thread(std::function<void()> work) {
     changed_.notify_all();
   }
   // What `work` touches must be its own: after the deadline it may still be running.
-  if (const Waited waited = wait_for(finished, kCollectiveTimeout, asked_to_end_); waited != Waited::ready) {
+  if (!wait_for(finished, kCollectiveTimeout, asked_to_end_)) {
     leave_behind();
-    if (waited == Waited::asked_to_end) throw asked_to_end_while_waiting("");
+    end_if_asked(asked_to_end_);
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(world_.rank) + " waited " + std::to_string(kCollectiveTimeout.count()) +
                     " s for the other ranks to start",
@@ -356,7 +348,8 @@ bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
   if (!all_alive) return false;
   const std::string within = " within " + std::to_string(timeout_ns / kSecond) + " s";
   if (!flush(timeout_ns)) {
-    why_unfinished_ = "what this rank sent last was not received" + within;
+    MutexLock lock(mutex_);
+    why_unfinished_ = failed_ ? failure_ : "what this rank sent last was not received" + within;
     return false;
   }
   std::packaged_task<void()> task([this] {
@@ -386,6 +379,10 @@ bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
   }
   try {
     finished.get();
+  } catch (const std::future_error&) {  // the thread failed before it came to this
+    MutexLock lock(mutex_);
+    why_unfinished_ = failure_;
+    return false;
   } catch (const std::exception& error) {
     why_unfinished_ = error.what();
     return false;  // the caller leaves without MPI_Finalize, as after a loss

@@ -82,6 +82,7 @@ void ShmEndpoint::meet(const std::function<bool(PeerId)>& may_be_missed) {
     // A full backlog is one that will be accepted from; a rank that does not listen yet may be slow to start.
     std::erase_if(left, [&](PeerId id) { return may_be_missed(id) || (id < options_.self && try_to_call(id)); });
     if (left.empty()) return;
+    end_if_asked(options_.asked_to_end);
     if (clock.now() > deadline) {
       std::string names;
       for (size_t i = 0; i < left.size() && i < 8; ++i) names += (i == 0 ? "" : ", ") + std::to_string(left[i]);

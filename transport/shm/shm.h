@@ -40,6 +40,7 @@ struct ShmOptions {
   PeerId self = 0;
   std::vector<PeerId> node_peers;  // ranks of this node that this one has to do with
   Nanoseconds connect_timeout_ns = 30 * kSecond;
+  AskedToEnd asked_to_end = {};  // looked at while the others are waited for: Error(runtime)
 };
 
 class ShmEndpoint final : public Endpoint {
