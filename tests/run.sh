@@ -5,7 +5,7 @@
 #   tests/run.sh --full             # and then the parts below, one after the other
 #   tests/run.sh --full asan tsan   # these parts alone
 #   tests/run.sh --full --resume    # those that have not passed yet on this commit
-#   tests/run.sh -R sampler         # ctest's options to choose and repeat tests go to it, where --full does not stand
+#   tests/run.sh -R sampler         # ctest's options to choose and repeat tests go to it; not with --full
 #
 # Parts of --full: default (what runs without it), long (larger matrices and more samples of the tests labelled `full`),
 # clang (clang compiles everything, warnings being errors), fuzz (every target for a while), asan (addresses and undefined

@@ -13,8 +13,12 @@ namespace penstock {
 
 using AskedToEnd = std::function<bool()>;  // stays true once it was; empty: nobody asks
 
+inline bool is_asked(const AskedToEnd& asked_to_end) {
+  return asked_to_end && asked_to_end();
+}
+
 inline void end_if_asked(const AskedToEnd& asked_to_end) {
-  if (!asked_to_end || !asked_to_end()) return;
+  if (!is_asked(asked_to_end)) return;
   throw Error(ErrorKind::runtime, "asked to end while this rank waited for the others", "");
 }
 

@@ -241,13 +241,11 @@ UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns, const
   const Nanoseconds deadline = now_ns() + timeout_ns;
   for (;;) {
     if (UniqueFd fd = try_connect_abstract(name)) return fd;
-    const int why = errno;
-    end_if_asked(asked_to_end);
-    errno = why;
     if ((errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) || now_ns() > deadline) {
       throw Error(ErrorKind::peer_lost, system_error_text("nobody answers on the socket '@" + name + "'"),
                   "is the rank that opens this receiver still running?");
     }
+    end_if_asked(asked_to_end);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }

@@ -29,7 +29,7 @@ class LeaseTimes {
     for (int64_t& count : counts_) total_ += count /= 2;
   }
 
-  // Enough to speak of one in a hundred.
+  // Whether there are enough to speak of one in a hundred.
   bool known() const { return total_ >= kFewest; }
 
   // 0 until enough are known.

@@ -338,17 +338,24 @@ TEST_CASE("a lease that takes three times what 99 of 100 take, and 250 ms, is he
   CHECK(bench.balancer.figures()[late.loader].hedged == 1);
 }
 
-TEST_CASE("a lease that was granted before anything was known of such times is hedged like all others") {
-  Bench bench(short_times());
+// Two loaders. The first grant's chunk is made or not, and never arrives; then 150 others do, at 1 to 150 ms.
+Grant grant_that_others_overtake(Bench& bench, bool made) {
   bench.at(0, LoaderJoined{1, 4, 256, 0});
   bench.at(0, LoaderJoined{2, 4, 256, 0});
   bench.at(0, stream(1, 0, 1, 1000));
   bench.at(0, BatchBufferReserved{1, 0});
-  const Grant first = bench.grants.at(0);  // whose chunk is never made
+  const Grant first = bench.grants.at(0);
+  if (made) bench.at(0, ChunkProduced{first.loader, first.lease, kMs, 1, 1});
   for (int64_t step = 1; step <= 150; ++step) {
     bench.at(step, BatchBufferReserved{1, step});
     bench.complete(step, bench.grants.at(0));
   }
+  return first;
+}
+
+TEST_CASE("a lease that was granted before anything was known of such times is hedged like all others") {
+  Bench bench(short_times());
+  const Grant first = grant_that_others_overtake(bench, false);
   bench.alive(249, {1, 2});
   bench.at(249, Tick{});
   CHECK(bench.grants.empty());
@@ -442,16 +449,7 @@ TEST_CASE("a made chunk that is on its way three times as long as 99 of 100 are,
 
 TEST_CASE("a chunk that was made before anything was known of such times is made again elsewhere like all others") {
   Bench bench(short_times());
-  bench.at(0, LoaderJoined{1, 4, 256, 0});
-  bench.at(0, LoaderJoined{2, 4, 256, 0});
-  bench.at(0, stream(1, 0, 1, 1000));
-  bench.at(0, BatchBufferReserved{1, 0});
-  const Grant first = bench.grants.at(0);
-  bench.at(0, ChunkProduced{first.loader, first.lease, kMs, 1, 1});  // and never arrives
-  for (int64_t step = 1; step <= 150; ++step) {
-    bench.at(step, BatchBufferReserved{1, step});
-    bench.complete(step, bench.grants.at(0));
-  }
+  const Grant first = grant_that_others_overtake(bench, true);
   for (int64_t ms = 200; ms <= 800; ms += 200) {
     bench.alive(ms, {1, 2});
     bench.at(ms, Tick{});

@@ -139,13 +139,18 @@ def test_a_terminal_that_is_closed_while_mpirun_starts():
                 assert process.returncode in (-number, 128 + number), (number, delay_s, process.returncode, said)
 
 
+def write_mpirun(folder, text):
+    """An `mpirun` of that text, in place of the real one where `folder` is first in PATH."""
+    with open(os.path.join(folder, "mpirun"), "w") as script:
+        script.write(text)
+    os.chmod(script.name, 0o755)
+
+
 def test_an_mpirun_that_stands_is_killed():
     # As where a rank of it fails in MPI_Init for want of files.
     with tempfile.TemporaryDirectory(prefix="launch_run_test-") as folder, no_leftovers() as env:
-        with open(os.path.join(folder, "mpirun"), "w") as script:
-            script.write("#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\ntrap '' TERM INT ALRM\necho up\n"
-                         "while :; do sleep 0.1; done\n" % shutil.which("mpirun"))
-        os.chmod(script.name, 0o755)
+        write_mpirun(folder, "#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\ntrap '' TERM INT ALRM\necho up\n"
+                             "while :; do sleep 0.1; done\n" % shutil.which("mpirun"))
         process = subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], stdin=subprocess.DEVNULL,
                                    env=dict(env, PATH=folder + ":" + env["PATH"]), stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -158,10 +163,8 @@ def test_an_mpirun_that_stands_is_killed():
 def test_last_words_count_that_come_after_mpirun_has_ended():
     # mpirun hears of rank 0's end by a connection of its own, while a network sends the rank's words to launch once more.
     with tempfile.TemporaryDirectory(prefix="launch_run_test-") as folder, no_leftovers() as env:
-        with open(os.path.join(folder, "mpirun"), "w") as script:
-            script.write("#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\n"
-                         "echo $$ $PENSTOCK_END_CHANNEL $PENSTOCK_END_TOKEN\nread word\n" % shutil.which("mpirun"))
-        os.chmod(script.name, 0o755)
+        write_mpirun(folder, "#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\n"
+                             "echo $$ $PENSTOCK_END_CHANNEL $PENSTOCK_END_TOKEN\nread word\n" % shutil.which("mpirun"))
         process = subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], env=dict(env, PATH=folder + ":" + env["PATH"]),
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    start_new_session=True)
@@ -216,9 +219,7 @@ def test_a_rank_that_mpirun_has_not_started_yet_is_not_dead():
         rank = os.path.join(folder, "rank.py")
         with open(rank, "w") as file:
             file.write(RANK)
-        with open(os.path.join(folder, "mpirun"), "w") as script:
-            script.write(SLOW_MPIRUN % (shutil.which("mpirun"), rank))
-        os.chmod(script.name, 0o755)
+        write_mpirun(folder, SLOW_MPIRUN % (shutil.which("mpirun"), rank))
         jobs = {what: subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], stdin=subprocess.DEVNULL,
                                        env=dict(env, PATH=folder + ":" + env["PATH"], RANK_1=what), stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, text=True, start_new_session=True)

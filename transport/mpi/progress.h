@@ -59,8 +59,8 @@ namespace penstock::mpi {
 class Progress : public std::enable_shared_from_this<Progress> {
  public:
   // Starts the thread, which calls MPI_Init_thread, or duplicates the program's communicator, and waits for that.
-  // Error(runtime) where options.asked_to_end says so, Error(peer_lost) after options.start_timeout_s; the thread, which nothing can call back from MPI, is then left
-  // behind with all it uses.
+  // Error(runtime) where options.asked_to_end says so, Error(peer_lost) after options.start_timeout_s; the thread, which
+  // nothing can call back from MPI, is then left behind with all it uses.
   static std::shared_ptr<Progress> start(const MpiOptions& options);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -72,7 +72,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
   int communicator_of(bool in);
   bool finish(bool all_alive, Nanoseconds timeout_ns);
   const std::string& why_unfinished() const noexcept { return why_unfinished_; }
-  bool asked_to_end() const { return asked_to_end_ && asked_to_end_(); }
+  bool asked_to_end() const { return is_asked(asked_to_end_); }
 
   // The endpoint's side.
   void send(PeerId peer, Message message) PENSTOCK_EXCLUDES(mutex_);
@@ -123,6 +123,8 @@ class Progress : public std::enable_shared_from_this<Progress> {
   void start_mpi();
   void take_communicator(int handle);
   bool meet_at_end(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
+  std::optional<std::string> finalise(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
+  void take_result(std::future<void>& finished) PENSTOCK_EXCLUDES(mutex_);
   void end_thread() PENSTOCK_EXCLUDES(mutex_);
   void leave_behind() PENSTOCK_EXCLUDES(mutex_);
   bool at_end();

@@ -25,7 +25,7 @@ template <class Result>
 bool wait_for(const std::future<Result>& future, std::chrono::duration<double> limit, const AskedToEnd& asked_to_end) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (future.wait_for(kLookWhetherAsked) != std::future_status::ready) {
-    if ((asked_to_end && asked_to_end()) || std::chrono::steady_clock::now() >= deadline) return false;
+    if (is_asked(asked_to_end) || std::chrono::steady_clock::now() >= deadline) return false;
   }
   return true;
 }
@@ -226,6 +226,11 @@ void Progress::call_in_thread(std::function<void()> work) {
                     " s for the other ranks to start",
                 "a rank is stopped, or cannot reach the others");
   }
+  take_result(finished);
+}
+
+// Waits for what the thread was given to do, and throws what that threw.
+void Progress::take_result(std::future<void>& finished) {
   try {
     finished.get();
   } catch (const std::future_error&) {  // the thread failed before it came to this
@@ -346,11 +351,21 @@ bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
     return met;
   }
   if (!all_alive) return false;
+  const std::optional<std::string> unfinished = finalise(timeout_ns);
+  if (unfinished) {
+    why_unfinished_ = *unfinished;
+    return false;  // the caller leaves without MPI_Finalize, as after a loss
+  }
+  thread_.join();
+  return true;
+}
+
+// Why MPI_Finalize did not end; nothing: it did.
+std::optional<std::string> Progress::finalise(Nanoseconds timeout_ns) {
   const std::string within = " within " + std::to_string(timeout_ns / kSecond) + " s";
   if (!flush(timeout_ns)) {
     MutexLock lock(mutex_);
-    why_unfinished_ = failed_ ? failure_ : "what this rank sent last was not received" + within;
-    return false;
+    return failed_ ? failure_ : "what this rank sent last was not received" + within;
   }
   std::packaged_task<void()> task([this] {
     PENSTOCK_MPI_CALL(MPI_Barrier(comm_));
@@ -365,30 +380,20 @@ bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
   auto finished = task.get_future();
   {
     MutexLock lock(mutex_);
-    if (failed_) {
-      why_unfinished_ = failure_;
-      return false;
-    }
+    if (failed_) return failure_;
     work_.push_back(std::move(task));
     changed_.notify_all();
   }
   if (finished.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) {
     MutexLock lock(mutex_);
-    why_unfinished_ = (all_met_ ? "MPI_Finalize did not end" : "not all ranks came to the last barrier") + within;
-    return false;
+    return (all_met_ ? "MPI_Finalize did not end" : "not all ranks came to the last barrier") + within;
   }
   try {
-    finished.get();
-  } catch (const std::future_error&) {  // the thread failed before it came to this
-    MutexLock lock(mutex_);
-    why_unfinished_ = failure_;
-    return false;
+    take_result(finished);
   } catch (const std::exception& error) {
-    why_unfinished_ = error.what();
-    return false;  // the caller leaves without MPI_Finalize, as after a loss
+    return error.what();
   }
-  thread_.join();
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace penstock::mpi
