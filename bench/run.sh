@@ -25,7 +25,8 @@ for argument in "$@"; do
   previous=$argument
 done
 if [ ! -x "$build/penstock" ] || [ ! -x "$build/bench_consumer" ]; then
-  echo "run.sh: $build/penstock or bench_consumer is missing: cmake --preset release && cmake --build --preset release" >&2
+  echo "run.sh: $build/penstock or bench_consumer is missing: launch/install_packages.sh;" \
+    "cmake --preset release -DPENSTOCK_TESTS=OFF -DPENSTOCK_BENCH=ON && cmake --build --preset release" >&2
   exit 2
 fi
 "$here/setup.sh" >&2

@@ -297,7 +297,7 @@ void print_how_to_attach(const RunRequest& request, const std::string& name, int
   std::fprintf(stderr,
                "penstock: serving job '%s'\n"
                "  start the trainers, on every node:  PENSTOCK_ATTACH=1 torchrun --nproc_per_node=%d train.py\n"
-               "  end it, on any node:                penstock serve --stop %s   (or SIGTERM)\n",
+               "  end it, on one of them:             penstock serve --stop %s   (or SIGTERM)\n",
                name.c_str(), local_trainers, file.c_str());
 }
 

@@ -39,8 +39,8 @@ void* component() {
   void* const library = open_component("libpenstock_mpi.so", RTLD_NOW | RTLD_GLOBAL, why);
   if (library == nullptr) {
     throw Error(ErrorKind::runtime, "cannot load the MPI component: " + why,
-                "build with -DPENSTOCK_MPI=ON (Debian: apt-get install libopenmpi-dev; by pip: pip install . -C "
-                "cmake.define.PENSTOCK_MPI=ON), or have a build with MPI first in PATH, or run without mpirun");
+                "build with -DPENSTOCK_MPI=ON (Debian: apt-get install libopenmpi-dev; by pip: pip install . "
+                "--config-settings=cmake.define.PENSTOCK_MPI=ON), or have a build with MPI first in PATH, or run without mpirun");
   }
   return library;
 }
