@@ -40,7 +40,8 @@ void* component() {
   if (library == nullptr) {
     throw Error(ErrorKind::runtime, "cannot load the MPI component: " + why,
                 "build with -DPENSTOCK_MPI=ON (Debian: apt-get install libopenmpi-dev; by pip: pip install . "
-                "--config-settings=cmake.define.PENSTOCK_MPI=ON), or have a build with MPI first in PATH, or run without mpirun");
+                "--config-settings=cmake.define.PENSTOCK_MPI=ON), or have a build with MPI first in PATH, or run "
+                "without mpirun");
   }
   return library;
 }
