@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,6 +35,8 @@ constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
 constexpr int kSendTimeout_ms = 60'000;
 // The listening socket is not polled while no descriptors are left, so that the next look must come by itself.
 constexpr int kLookAgain_ms = 200;
+// A trainer's host that has not answered for so long is lost. The other ranks have noticed it long before, if any are left.
+constexpr double kLeastSilence_s = 60;
 
 sockaddr_in any_port(uint32_t address) {
   sockaddr_in name{};
@@ -57,6 +60,17 @@ std::string own_addresses() {
   }
   ::freeifaddrs(all);
   return list;
+}
+
+// A host that is lost closes no connection, and by itself the kernel would take two hours to notice. Loaders' may stay: a job
+// goes on without them, and they may come back.
+void expect_answers(const UniqueFd& fd, double limit_s) {
+  constexpr int kProbes = 6;
+  const int idle_s = static_cast<int>(limit_s / 2);
+  const int interval_s = std::max(idle_s / kProbes, 1);
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
 }
 
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
@@ -102,6 +116,7 @@ UniqueFd connect_to_any(const std::string& addresses, uint16_t port) {
 
 EndListener::EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds now)
     : ranks_(spec.ranks),
+      silence_s_(std::min(std::max(kLeastSilence_s, 3 * spec.lost_after_s), 86400.0)),
       job_(spec, now),
       listening_(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
       token_(random_hex(32)) {
@@ -113,7 +128,9 @@ EndListener::EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds 
     throw Error(ErrorKind::runtime, system_error_text("cannot listen for the ranks' ends"),
                 "start the job by the mpirun line that `penstock launch` prints");
   }
-  address_ = (remote ? own_addresses() : "127.0.0.1") + ":" + std::to_string(ntohs(name.sin_port));
+  std::string addresses = remote ? own_addresses() : "";
+  if (addresses.empty()) addresses = "127.0.0.1";  // of a host without a network, all ranks may be here by its name
+  address_ = addresses + ":" + std::to_string(ntohs(name.sin_port));
 }
 
 void EndListener::collect_fds(std::vector<pollfd>& fds) const {
@@ -185,7 +202,11 @@ bool EndListener::read_line(Connection& connection, const std::string& line, Nan
   if (const auto back = message.find("back"); connection.rank == 0 && back != message.end()) {
     if (back->is_string()) job_.came_back(back->get<std::string>());
   }
-  if (message.contains("running")) job_.running(connection.rank, now, message.value("loads", nlohmann::json()) == true);
+  if (message.contains("running")) {
+    const bool loads = message.value("loads", nlohmann::json()) == true;
+    if (!loads) expect_answers(connection.fd, silence_s_);
+    job_.running(connection.rank, now, loads);
+  }
   const nlohmann::json why = message.value("why", nlohmann::json());
   const std::string cause = why.is_string() ? why.get<std::string>() : "";
   if (message.contains("will_end") && message["will_end"].is_number_integer()) {

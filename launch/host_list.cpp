@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/memory.h"
 
 namespace penstock {
@@ -151,6 +152,14 @@ int total_slots(const std::vector<HostSlots>& hosts) {
 
 bool is_local(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+bool is_this_host(const std::string& host) {
+  const std::string own = host_name();
+  const auto extends = [](const std::string& longer, const std::string& name) {
+    return longer.starts_with(name + ".") && name.find('.') == std::string::npos;
+  };
+  return is_local(host) || host == own || extends(host, own) || extends(own, host);
 }
 
 }  // namespace penstock

@@ -34,5 +34,7 @@ std::vector<HostSlots> read_hostfile(const std::string& path);  // Error(usage) 
 std::string hosts_text(const std::vector<HostSlots>& hosts);
 int total_slots(const std::vector<HostSlots>& hosts);
 bool is_local(const std::string& host);  // by its name alone: "localhost"
+// Also where one of the two names has a domain, and the other has none.
+bool is_this_host(const std::string& host);
 
 }  // namespace penstock

@@ -12,6 +12,10 @@ namespace penstock {
 namespace {
 
 constexpr double kStart_s = 5;  // for ranks that meet the same mistake: rank 0 is given time to speak first
+// For ranks that wait for the same one, and give up as long after they began as the first one did. Rank 0 is given time to
+// speak first here, too.
+constexpr double kGiveUp_s = 10;
+constexpr double kFinish_s = 15;  // what a rank has for the end of MPI, behind its program's grace
 constexpr double kLeave_s = 3;
 constexpr double kNotice_s = 0.5;  // most trainers do so at once
 // For mpirun, when no rank is left. Where a daemon was lost, or a rank left before the others, Open MPI 4 waits for ever,
@@ -41,6 +45,7 @@ std::string first_line(const std::string& text) {
 void JobOutcome::began(int rank, const std::string& host, Nanoseconds now) {
   if (rank < 0 || rank >= spec_.ranks) return;
   ranks_[rank].host = host;
+  ranks_[rank].began_at = now;
   last_change_ = now;
 }
 
@@ -111,14 +116,27 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   }
   // One that runs has met all others, also those that do not reach us.
   if (!any_running()) {
-    return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
+    const Rank& first = ranks_.at(left_.front());
+    if (!waited_in_vain(first)) {
+      return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
+    }
+    return passed(*first_left_ + last_began_after(first), kGiveUp_s, now)
+               ? name(left_.front()) + " has waited for the others in vain while the job was starting"
+               : "";
   }
   if (!rank_0_left_) {
     // Alone, and given up by somebody: awake it would have noticed that the others are gone, and have ended.
     const auto lost = count([](const Rank& rank) { return rank.exit_code == static_cast<int>(ErrorKind::peer_lost); });
     const double waking_s = spec_.grace_s + spec_.lost_after_s + kLeave_s;
-    const bool stands = gone == spec_.ranks - 1 && lost > 0 && passed(last_change_, waking_s, now);
-    if (stands) return name(0) + " was given up by the others, and has not ended";
+    const bool alone = gone == spec_.ranks - 1;
+    if (alone && lost > 0 && passed(last_change_, waking_s, now)) {
+      return name(0) + " was given up by the others, and has not ended";
+    }
+    const auto zero = ranks_.find(0);
+    const bool failed = zero != ranks_.end() && zero->second.exit_code.value_or(0) != 0;
+    if (alone && failed && passed(last_change_, waking_s + kFinish_s, now)) {
+      return name(0) + " has said that the job failed, and has not ended";
+    }
     // No job outlives a trainer. A rank 0 that is awake learns of its end at the latest by silence, whoever else may
     // have been lost with rank 0's host, or stand as rank 0 does.
     const auto trainer = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& item) {
@@ -258,13 +276,29 @@ std::vector<int> JobOutcome::failed_alone() const {
   return list;
 }
 
-// While the job was starting they only waited for the others. Where rank 0 is gone without a word, some may not have
-// noticed it yet: on other hosts loaders do so by silence.
+bool JobOutcome::waited_in_vain(const Rank& rank) const {
+  return rank.exit_code == static_cast<int>(ErrorKind::peer_lost);
+}
+
+bool JobOutcome::all_waited_in_vain() const {
+  const auto by_itself = [this](int rank) { return !ranks_.at(rank).silent; };
+  const auto in_vain = [this](int rank) { return ranks_.at(rank).silent || waited_in_vain(ranks_.at(rank)); };
+  return std::any_of(left_.begin(), left_.end(), by_itself) && std::all_of(left_.begin(), left_.end(), in_vain);
+}
+
+Nanoseconds JobOutcome::last_began_after(const Rank& rank) const {
+  Nanoseconds last = rank.began_at;
+  for (const auto& [number, one] : ranks_) last = std::max(last, one.began_at);
+  return last - rank.began_at;
+}
+
+// While the job was starting they may only have waited for the others, unless those have waited for them in vain. Where
+// rank 0 is gone without a word, some may not have noticed it yet: on other hosts loaders do so by silence.
 std::vector<int> JobOutcome::silent() const {
   std::vector<int> list;
-  if (lost_rank_0()) return list;
+  if (lost_rank_0() || !(any_running() || all_waited_in_vain())) return list;
   for (const auto& [rank, one] : ranks_) {
-    if (one.silent && any_running()) list.push_back(rank);
+    if (one.silent) list.push_back(rank);
   }
   return list;
 }

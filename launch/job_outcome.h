@@ -12,9 +12,11 @@
 //         |                        |                         |                    |
 //         |                        '--rank 0 hung up--------^      |                    |
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,
-//            stuck after 5 s;                                         stuck                10 s later: stuck (2 s, if
-//            none was heard of,                                                            a rank was lost, or left,
-//            or none met the others:                                                       or left MPI as it was)
+//            stuck after 5 s, or                                      stuck                10 s later: stuck (2 s, if
+//            10 s if it had waited                                                         a rank was lost, or left,
+//            for the others in vain;                                                       or left MPI as it was)
+//            none was heard of,
+//            or none met the others:
 //            stuck after their limits
 //
 //   A rank 0 that is stopped (SIGSTOP, a hung file system) hears nothing, and one whose host is lost is not heard. The
@@ -45,7 +47,7 @@ class JobOutcome {
   struct Spec {
     int ranks = 1;
     double begin_s = 60;       // until mpirun has started the first rank, and after it the others
-    double meet_s = 600;       // until a rank has met all others, which has limits of its own (mpi.start_timeout_s)
+    double meet_s = 630;       // until a rank has met all others, which has limits of its own (mpi.start_timeout_s)
     double grace_s = 5;        // trainer.grace_s
     double lost_after_s = 10;  // balancer.lost_after_s: some ranks notice a loss by silence only
     std::vector<std::string> hosts = {};  // where each rank is to be; empty: not known
@@ -95,6 +97,7 @@ class JobOutcome {
  private:
   struct Rank {
     std::string host;
+    Nanoseconds began_at = 0;
     bool running = false;
     bool loads = false;
     bool gone = false;
@@ -108,7 +111,10 @@ class JobOutcome {
   const std::pair<const int, Rank>* speaker() const;
   std::string name(int rank) const;
   std::vector<int> killed() const;
-  std::vector<int> failed_alone() const;  // of a complete job: by an error of their own
+  std::vector<int> failed_alone() const;        // of a complete job: by an error of their own
+  bool waited_in_vain(const Rank& rank) const;  // for the others, by its own word
+  bool all_waited_in_vain() const;              // who has left by itself
+  Nanoseconds last_began_after(const Rank& rank) const;
   std::vector<int> silent() const;
   std::vector<int> unheard() const;  // that did not begin
   std::string unheard_text() const;  // "rank 2 (host b) and 3 more"

@@ -348,13 +348,13 @@ int launch(const JobArguments& arguments, LaunchRequest request, const Cluster& 
     name_hosts(groups_of(cluster, request), nodes->names(), request);
     request.agent = nodes->agent();
   }
-  if (run) {  // mpirun would wait for ever; ranks of other nodes look there
-    const int here = named || nodes ? 0 : std::max(request.ranks, request.trainers + request.loaders);
-    allow_descriptors(descriptors_of_node(here), "mpirun");
-  }
   const std::string name = serve ? serving_name(job) : "";
   request.session_folder = new_session_folder_name();
   LaunchLine line = launch_line(request, find_mpirun(mpirun));
+  if (run) {  // mpirun would wait for ever; ranks of other nodes look there. All ranks are connected to us (end_channel.h)
+    const int here = named || nodes ? 0 : line.ranks;
+    allow_descriptors(descriptors_of_node(here) + line.ranks, "mpirun");
+  }
   if (serve) {
     line.end_in_order = [name] {
       try {

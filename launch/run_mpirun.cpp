@@ -227,7 +227,7 @@ class DeadAtStart {
     for (const int rank : late) {
       const auto place = static_cast<size_t>(rank);
       const std::string host = place < line_.rank_hosts.size() ? line_.rank_hosts[place] : "";
-      if (line_.remote && !is_local(host) && host != host_name()) continue;
+      if (line_.remote && !is_this_host(host)) continue;
       const bool alive = std::find(there.begin(), there.end(), std::to_string(rank)) != there.end();
       if (!alive) ends.died_unheard(rank, host_name());
     }
@@ -245,7 +245,8 @@ class DeadAtStart {
 };
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
-constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
+constexpr double kBeginHere_s = 60;   // for the first rank, where no other host is waited for
+constexpr double kRanksSpeak_s = 30;  // behind their own limits
 // Last words are waited for this long after mpirun has ended. mpirun hears of a rank's end by a connection of its own,
 // and TCP may have to send what that rank said again, which it does after 0.2, 0.6 and 1.4 s.
 constexpr Nanoseconds kLateWords = 2 * kSecond;
@@ -372,8 +373,10 @@ int run_launch_line(const LaunchLine& line) {
   if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
   const MonotonicClock clock;
   const double begin_s = line.remote ? line.start_timeout_s : std::min(line.start_timeout_s, kBeginHere_s);
-  EndListener ends({line.ranks, begin_s, 2 * line.start_timeout_s, line.grace_s, line.lost_after_s, line.rank_hosts},
-                   line.remote, clock.now());
+  // A rank may wait so long twice: in MPI_Init, and behind it.
+  const double meet_s = 2 * line.start_timeout_s + kRanksSpeak_s;
+  EndListener ends({line.ranks, begin_s, meet_s, line.grace_s, line.lost_after_s, line.rank_hosts}, line.remote,
+                   clock.now());
   std::vector<std::string> argv = line.argv;
   // By their names alone: what a command line says, everybody on the machine can read.
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
@@ -479,7 +482,7 @@ int run_launch_line(const LaunchLine& line) {
   if (line.remote && !line.agent.empty() && !line.session_folder.empty() && !ends.job().any_running()) {
     std::vector<std::string> others;
     for (const std::string& host : line.rank_hosts) {
-      if (!is_local(host) && host != host_name()) others.push_back(host);
+      if (!is_this_host(host)) others.push_back(host);
     }
     clean_hosts(others, line.session_folder, line.agent, kCleanHosts_s);
   }

@@ -72,14 +72,17 @@ int run_single_process(const RunRequest& request, const Job& job) {
     list.back()->start(receiver_socket_name(job_id, i), token, place, shares[static_cast<size_t>(i)], i == 0, false);
   }
   if (request.serve && !request.quiet) print_how_to_attach(request, serving_name(job), trainers);
-  // Every program gets its signals from the one thread that reads them.
+  // One thread reads the signals of all programs. Once the threads are joined it also passes them on.
   int interrupted_by = 0;
   const auto pass = [&](int number) {
     if (number == SIGINT || number == SIGTERM) interrupted_by = number;
     for (auto& trainer : list) trainer->pass_signal(number);
   };
   list[0]->receiver().watch(signals.fd(), [&] {
-    while (const auto arrived = signals.next()) pass(*arrived);
+    while (const auto arrived = signals.next()) {
+      if (*arrived == SIGINT || *arrived == SIGTERM) interrupted_by = *arrived;
+      for (auto& trainer : list) trainer->hand_over_signal(*arrived);
+    }
   });
   ProgressPrinter progress(!request.quiet && !request.quiet_progress, false);
   list[0]->receiver().every(progress.interval_ns(),

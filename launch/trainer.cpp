@@ -88,6 +88,7 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
       where_(std::move(where)),
       most_unanswered_(static_cast<int>(std::max(silence_limit_ns(job) / kAskHelperEvery, kFewestUnanswered))) {
   receiver_->watch(helper_.poll_fd(), [this] { read_helper(); });
+  receiver_->watch(handed_over_.fd(), [this] { take_signals(); });
   receiver_->on_notice(
       [this](const std::string& text) { std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str()); });
   const bool speaks_for_the_job = options.self == options.coordinator;
@@ -159,6 +160,24 @@ void Trainer::pass_signal(int number) {
     case EndRequest::Answer::in_order: end_program(job_.trainer.grace_s); break;
     case EndRequest::Answer::at_once: end_program(0); break;
   }
+}
+
+void Trainer::hand_over_signal(int number) {
+  {
+    MutexLock lock(mutex_);
+    signals_.push_back(number);
+  }
+  handed_over_.set();
+}
+
+void Trainer::take_signals() {
+  handed_over_.clear();
+  std::vector<int> numbers;
+  {
+    MutexLock lock(mutex_);
+    numbers.swap(signals_);
+  }
+  for (const int number : numbers) pass_signal(number);
 }
 
 void Trainer::watch_parent_fd(int fd) {

@@ -13,7 +13,8 @@
 //        │                                                        │ (or a rank failed, or was told to end)
 //        └──exits otherwise, is killed──▶ "finished badly" ──▶ goodbye is bad ──▶ SIGTERM, grace_s, SIGKILL
 //
-// Thread-safety: the thread that runs the receiver calls everything but receiver().stop(), which any thread may.
+// Thread-safety: the thread that runs the receiver calls everything but hand_over_signal() and receiver().stop(), which any
+//   thread may.
 // Ownership: owns the receiver; request, job and helper outlive it.
 // Failure: Error(usage) from serve() where the job is being served already; Error(runtime) from the receiver.
 #pragma once
@@ -25,12 +26,14 @@
 #include <vector>
 
 #include "launch/run_job.h"
+#include "runtime/base/thread_annotations.h"
 #include "runtime/job/job.h"
 #include "runtime/process/environment.h"
 #include "runtime/process/helper.h"
 #include "runtime/process/signals.h"
 #include "runtime/receiver/receiver.h"
 #include "transport/transport.h"
+#include "transport/wakeup.h"
 
 namespace penstock {
 
@@ -59,6 +62,8 @@ class Trainer {
   // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again after a while, it comes at
   // once (EndRequest).
   void pass_signal(int number);
+  // The same by the thread that runs the receiver, a moment later; for another thread, which reads the signals.
+  void hand_over_signal(int number) PENSTOCK_EXCLUDES(mutex_);
   // Ends program and job when whoever started this process is gone.
   void watch_parent_fd(int fd);
 
@@ -80,9 +85,11 @@ class Trainer {
   void ask_helper();
   void read_helper();
   void program_exited(int status);
+  void take_signals() PENSTOCK_EXCLUDES(mutex_);
 
   const RunRequest& request_;
   const Job& job_;
+  Wakeup handed_over_;
   std::unique_ptr<Receiver> receiver_;
   Helper& helper_;
   std::string where_;
@@ -94,6 +101,8 @@ class Trainer {
   std::string orphaned_;
   bool ended_well_ = false;
   std::optional<Nanoseconds> programs_end_by_;
+  Mutex mutex_;
+  std::vector<int> signals_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
 // Where trainer number `trainer` of `job_id` listens.

@@ -49,7 +49,7 @@ struct MpiWorldInfo {
 
 struct MpiOptions {
   int64_t max_message_bytes = int64_t{16} << 20;  // larger payloads are cut; must be the same at every rank
-  double start_timeout_s = 300;                   // longest wait for the other ranks to start
+  double start_timeout_s = 300;                   // longest wait for the other ranks: to start MPI, and in collectives
   // The program's own, as a Fortran handle: MPI runs already, and goes on when the session is over.
   std::optional<int> communicator;
   // Looked at now and then while the others are waited for, until the endpoint is made: true ends that, with Error(runtime).

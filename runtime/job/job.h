@@ -235,7 +235,8 @@ struct BalancerSpec {
 
 struct MpiSpec {
   int64_t max_message_bytes = int64_t{16} << 20;
-  double start_timeout_s = 300;  // longest wait for the other ranks in MPI_Init
+  double start_timeout_s =
+      300;  // longest wait for the other ranks in MPI_Init, and in each step of the start behind it
 };
 
 // Worker processes for datasets and transforms written in Python.

@@ -73,7 +73,13 @@ class HelperLoop {
     }
     const bool clean = end_descendants(kKillLimit_s, [this](pid_t pid, int status) { reaped(pid, status); });
     flush(1.0);
-    if (launcher_gone_) signal_rank(SIGKILL);
+    if (launcher_gone_) {
+      if (rank_waits_) {
+        send(helper_packet(HelperPacket::ended, clean));
+        wait_for_hang_up();
+      }
+      signal_rank(SIGKILL);
+    }
     folder_.release();
     send(helper_packet(HelperPacket::ended, clean));
     return clean ? 0 : 1;
@@ -105,8 +111,18 @@ class HelperLoop {
     if (ending_) {
       reap();
       over_ = Steady::now() >= deadline_ || descendants(getpid()).empty();
-      // A rank without its launcher has the grace too, to end by itself.
-      if (launcher_gone_ && !hung_up_) over_ = Steady::now() >= deadline_;
+      // A rank without its launcher has the grace too, to end by itself. One that waits for us would spend it on that.
+      if (launcher_gone_ && !hung_up_ && !rank_waits_) over_ = Steady::now() >= deadline_;
+    }
+  }
+
+  void wait_for_hang_up() const {
+    std::array<std::byte, kSpecPartBytes + 64> ignored;
+    while (!hung_up_ && Steady::now() < deadline_) {
+      pollfd readable{socket_, POLLIN, 0};
+      if (poll(&readable, 1, milliseconds_until(deadline_)) <= 0) continue;
+      const ssize_t got = recv(socket_, ignored.data(), ignored.size(), MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
     }
   }
 
@@ -167,7 +183,10 @@ class HelperLoop {
         break;
       }
       case HelperPacket::signal: pass_on(in.i32()); break;
-      case HelperPacket::stop: begin_end(in.f64()); break;
+      case HelperPacket::stop:
+        rank_waits_ = true;
+        begin_end(in.f64());
+        break;
       case HelperPacket::ask: send(helper_packet(HelperPacket::here)); break;
       default: break;
     }
@@ -242,6 +261,7 @@ class HelperLoop {
   std::vector<std::byte> spec_;
   double grace_s_ = ProgramSpec{}.grace_s;
   bool hung_up_ = false;
+  bool rank_waits_ = false;  // until its program has ended
   bool ending_ = false;
   bool over_ = false;
   Steady::time_point deadline_{};

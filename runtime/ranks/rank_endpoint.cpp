@@ -51,7 +51,8 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     options.token = session.world().job_token;
     options.self = self;
     options.node_peers = here;
-    options.connect_timeout_ns = static_cast<Nanoseconds>(job.mpi.start_timeout_s * 1e9);
+    // Who waits here knows for whom, and gives up before those that only wait at the barrier behind it.
+    options.connect_timeout_ns = static_cast<Nanoseconds>(0.9 * job.mpi.start_timeout_s * 1e9);
     options.asked_to_end = asked_to_end;
     shm = std::make_unique<ShmEndpoint>(options);
   }

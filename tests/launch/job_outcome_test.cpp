@@ -224,6 +224,28 @@ TEST_CASE("a rank that leaves while the others wait in MPI_Init ends the job aft
   CHECK(job.stuck(596 * kSecond) == "rank 1 (host a) left while the job was starting");
 }
 
+TEST_CASE("a rank that the others wait for in vain while the job starts is named, once all of them had their time") {
+  JobOutcome job({.ranks = 4, .hosts = {"a", "a", "b", "b"}}, 0);
+  for (int rank = 0; rank < 4; ++rank) job.began(rank, rank < 2 ? "a" : "b", rank == 1 ? 20 * kSecond : 0);
+  job.ended(0, 5, "MPI did not start within 300 s", 300 * kSecond);
+  job.ended(2, 5, "MPI did not start within 300 s", 302 * kSecond);
+  CHECK(job.stuck(329 * kSecond) == "");  // rank 1 began later
+  job.ended(1, 5, "MPI did not start within 300 s", 322 * kSecond);
+  CHECK(job.stuck(331 * kSecond) == "rank 0 (host a) has waited for the others in vain while the job was starting");
+  CHECK(job.summary() == "the job failed with exit code 5, says rank 0 (host a): MPI did not start within 300 s");
+  job.ended_from_outside(331 * kSecond);
+  CHECK(job.code() == 5);
+  CHECK(job.summary() ==
+        "the job failed with exit code 5, says rank 0 (host a): MPI did not start within 300 s; silent until it was "
+        "ended (stopped, or cut off): rank 3 (host b)");
+
+  JobOutcome mistake(kSpec, 0);  // whoever leaves for another reason was not waited for
+  for (int rank = 0; rank < 3; ++rank) mistake.began(rank, "a", 0);
+  mistake.ended(1, 3, "a bad job file", kSecond);
+  mistake.ended_from_outside(7 * kSecond);
+  CHECK(mistake.summary() == "the job failed with exit code 3, says rank 1 (host a): a bad job file");
+}
+
 TEST_CASE("where rank 0 is gone without a word, the programs are asked to end, and have the grace") {
   JobOutcome job(kSpec, 0);
   for (int rank = 0; rank < 3; ++rank) {
@@ -311,6 +333,18 @@ TEST_CASE("a rank 0 that stands is ended once the others have given it up and ar
   CHECK(job.stuck(40 * kSecond) == "rank 0 (host a) was given up by the others, and has not ended");
   CHECK(job.code() == 5);
   CHECK(job.summary() == "the job failed with exit code 5, says rank 1 (host a): lost trainer 0");
+
+  JobOutcome failed(kSpec, 0);  // it has told its loaders, and then stood
+  for (int rank = 0; rank < 3; ++rank) {
+    failed.began(rank, "a", 0);
+    failed.running(rank, 0, rank > 0);
+  }
+  failed.will_end(0, 1, "its program failed", 20 * kSecond);
+  failed.ended(1, 1, "", 21 * kSecond);
+  CHECK(failed.stuck(kHour) == "");
+  failed.ended(2, 1, "", 21 * kSecond);
+  CHECK(failed.stuck(53 * kSecond) == "");  // silence, grace, and the end of MPI
+  CHECK(failed.stuck(55 * kSecond) == "rank 0 (host a) has said that the job failed, and has not ended");
 
   JobOutcome alone = running_job();  // loaders were killed or asked to leave: it may wait, as it was told
   alone.hung_up(1, 0);

@@ -30,10 +30,10 @@ _plain = []
 
 
 class Running(RunningJob):
-    def __init__(self, hosts, env):
+    def __init__(self, hosts, env, trainer_hosts=TRAINER_HOSTS, loader_hosts=LOADER_HOSTS):
         folder = tempfile.mkdtemp(dir=work.name)
         program = [PATTERNS, "long", job, os.path.join(folder, "%r.json")]
-        words = [PENSTOCK, "launch", "--run", job, f"--trainer-host={TRAINER_HOSTS}", f"--loader-host={LOADER_HOSTS}", "--json",
+        words = [PENSTOCK, "launch", "--run", job, f"--trainer-host={trainer_hosts}", f"--loader-host={loader_hosts}", "--json",
                  "--quiet", *OVERRIDES, "--", *program]
         super().__init__(hosts, env, words, folder, TRAINERS)
 
@@ -115,6 +115,19 @@ def test_a_node_is_cut_off_one_way():
 
 def test_a_node_goes():
     check("a node's cable pulled", lambda hosts: hosts.kill_link(1), [2, 3], limit_s=60)
+
+
+@left_to_full("job_outcome_test: launch takes a trainers' host for lost when it has been silent for a minute")
+def test_the_node_of_all_trainers_goes():
+    # launch is on a node that only loads, and no trainer is left to say that rank 0 is lost.
+    with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(HOSTS, env, wait_s=25) as hosts:
+        running = Running(hosts, env, "host1:2", "host0:2,host2:2")
+        hosts.kill_link(1)
+        assert running.end(60 + GRACE_S + 20) == 5, running.log()
+        assert re.search(r"killed, or cut off with its host: .*rank 0 \(host host1\)", running.last_line()), running.log()
+        hosts.mend_link(1)  # mpirun's daemon there hears that mpirun has ended, as it would in minutes by itself
+        hosts.wait_for_nobody(1, 30)
+    print(f"  launch ended after {running.took_s:.1f} s: {running.last_line()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -811,6 +811,46 @@ def test_an_end_is_heard_by_ranks_that_wait_for_one_that_is_gone():
         assert running.end(20) == 130 and time.monotonic() - begun < 6 + BUSY_S, (time.monotonic() - begun, running.log())
 
 
+def test_a_rank_that_stays_stopped_while_the_job_starts_is_named():
+    # At moments that are drawn: in MPI_Init, in what follows it, or when the job has begun, and then it is a loader that is silent.
+    limit_s = 4  # of each of two waits
+    seed = random.randrange(1 << 32)
+    print(f"  seed {seed}", flush=True)
+    draw = random.Random(seed)
+    named = 0
+    tries = 20 if FULL else 4
+    for number in range(tries):
+        if named and not FULL:
+            break
+        with leaving_nothing() as env:
+            running = Running(env, started=False, overrides=[f"mpi.start_timeout_s={limit_s}"])
+            pid = None
+            while pid is None:
+                assert running.process.poll() is None, running.log()
+                with contextlib.suppress(LookupError, OSError, AttributeError):
+                    rank_3 = running.ranks()[3]
+                    # Its first act is to tell launch that it has begun; before that it would be one that is not heard of.
+                    while not any("socket:" in os.readlink(f"/proc/{rank_3}/fd/{fd}") for fd in os.listdir(f"/proc/{rank_3}/fd")):
+                        time.sleep(0.002)
+                    pid = rank_3
+            time.sleep(0.02 + draw.uniform(0, 0.6 if FULL else 0.1))
+            os.kill(pid, signal.SIGSTOP)
+            deadline = time.monotonic() + 2 * limit_s + 20 + BUSY_S
+            while running.process.poll() is None and "first batch" not in running.text():
+                assert time.monotonic() < deadline, running.log()
+                time.sleep(0.05)
+            if running.process.poll() is None:
+                os.killpg(running.process.pid, signal.SIGINT)
+                running.end()
+                continue
+            assert running.end() == 5, running.log()
+            last = running.text("stderr").splitlines()[-1]
+            assert re.search(rf"silent until it was ended \(stopped, or cut off\): rank 3 \(host {socket.gethostname()}\)$", last), running.log()
+            named += 1
+    assert named, "no job was stopped while it started"
+    print(f"  named in {named} of {tries} jobs" if FULL else "  named", flush=True)
+
+
 def seconds_until_nothing_is_left(running, begun, limit_s):
     looks = 0  # as in leftovers.py
     while looks < 2:

@@ -153,6 +153,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
 
   MpiWorldInfo world_;
   const int64_t max_message_bytes_;
+  const double start_timeout_s_;
   const std::optional<int> programs_communicator_;
   const std::function<void()> before_finalize_;
   const AskedToEnd asked_to_end_;  // called by the session's owner alone, never by the thread

@@ -17,7 +17,6 @@ namespace {
 
 constexpr Nanoseconds kLastWords = 2 * kSecond;
 
-constexpr std::chrono::seconds kCollectiveTimeout{120};
 constexpr std::chrono::milliseconds kLookWhetherAsked{50};
 
 // False: not within the limit, or this rank is asked to end.
@@ -55,6 +54,7 @@ std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
 
 Progress::Progress(const MpiOptions& options)
     : max_message_bytes_(options.max_message_bytes),
+      start_timeout_s_(options.start_timeout_s),
       programs_communicator_(options.communicator),
       before_finalize_(options.before_finalize),
       asked_to_end_(options.asked_to_end) {
@@ -218,13 +218,13 @@ void Progress::call_in_thread(std::function<void()> work) {
     changed_.notify_all();
   }
   // What `work` touches must be its own: after the deadline it may still be running.
-  if (!wait_for(finished, kCollectiveTimeout, asked_to_end_)) {
+  if (!wait_for(finished, std::chrono::duration<double>(start_timeout_s_), asked_to_end_)) {
     leave_behind();
     end_if_asked(asked_to_end_);
     throw Error(ErrorKind::peer_lost,
-                "rank " + std::to_string(world_.rank) + " waited " + std::to_string(kCollectiveTimeout.count()) +
-                    " s for the other ranks to start",
-                "a rank is stopped, or cannot reach the others");
+                "rank " + std::to_string(world_.rank) + " waited " +
+                    std::to_string(static_cast<int64_t>(start_timeout_s_)) + " s for the other ranks to start",
+                "a rank is stopped, or cannot reach the others; mpi.start_timeout_s sets how long to wait");
   }
   take_result(finished);
 }
