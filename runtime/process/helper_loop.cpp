@@ -76,7 +76,7 @@ class HelperLoop {
     if (launcher_gone_) {
       if (rank_waits_) {
         send(helper_packet(HelperPacket::ended, clean));
-        wait_for_hang_up();
+        wait_for_rank();
       }
       signal_rank(SIGKILL);
     }
@@ -116,13 +116,12 @@ class HelperLoop {
     }
   }
 
-  void wait_for_hang_up() const {
-    std::array<std::byte, kSpecPartBytes + 64> ignored;
-    while (!hung_up_ && Steady::now() < deadline_) {
-      pollfd readable{socket_, POLLIN, 0};
-      if (poll(&readable, 1, milliseconds_until(deadline_)) <= 0) continue;
-      const ssize_t got = recv(socket_, ignored.data(), ignored.size(), MSG_DONTWAIT);
-      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
+  void wait_for_rank() const {
+    constexpr int kLook_ms = 50;
+    const UniqueFd gone = watch_process(rank_);
+    pollfd readable{gone.get(), POLLIN, 0};
+    while (getppid() == rank_ && Steady::now() < deadline_) {
+      (void)poll(&readable, 1, std::min(milliseconds_until(deadline_), kLook_ms));
     }
   }
 
