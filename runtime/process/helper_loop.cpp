@@ -73,13 +73,8 @@ class HelperLoop {
     }
     const bool clean = end_descendants(kKillLimit_s, [this](pid_t pid, int status) { reaped(pid, status); });
     flush(1.0);
-    if (launcher_gone_) {
-      if (rank_waits_) {
-        send(helper_packet(HelperPacket::ended, clean));
-        wait_for_rank();
-      }
-      signal_rank(SIGKILL);
-    }
+    // One that asked us to end its program is awake: it waits for our word, and ends within limits of its own.
+    if (launcher_gone_ && !rank_waits_) signal_rank(SIGKILL);
     folder_.release();
     send(helper_packet(HelperPacket::ended, clean));
     return clean ? 0 : 1;
@@ -113,15 +108,6 @@ class HelperLoop {
       over_ = Steady::now() >= deadline_ || descendants(getpid()).empty();
       // A rank without its launcher has the grace too, to end by itself. One that waits for us would spend it on that.
       if (launcher_gone_ && !hung_up_ && !rank_waits_) over_ = Steady::now() >= deadline_;
-    }
-  }
-
-  void wait_for_rank() const {
-    constexpr int kLook_ms = 50;
-    const UniqueFd gone = watch_process(rank_);
-    pollfd readable{gone.get(), POLLIN, 0};
-    while (getppid() == rank_ && Steady::now() < deadline_) {
-      (void)poll(&readable, 1, std::min(milliseconds_until(deadline_), kLook_ms));
     }
   }
 
