@@ -35,8 +35,9 @@ constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
 constexpr int kSendTimeout_ms = 60'000;
 // The listening socket is not polled while no descriptors are left, so that the next look must come by itself.
 constexpr int kLookAgain_ms = 200;
-// A trainer's host that has not answered for so long is lost. The other ranks have noticed it long before, if any are left.
+// A trainer's host that has not answered for so long is lost. Ranks that are left have noticed it before.
 constexpr double kLeastSilence_s = 60;
+constexpr double kMostSilence_s = 65'000;  // the kernel takes half of it, up to 32,767 s
 
 sockaddr_in any_port(uint32_t address) {
   sockaddr_in name{};
@@ -62,8 +63,8 @@ std::string own_addresses() {
   return list;
 }
 
-// A host that is lost closes no connection, and by itself the kernel would take two hours to notice. Loaders' may stay: a job
-// goes on without them, and they may come back.
+// A host that is lost closes no connection, and by itself the kernel would take two hours to notice. Connections of loaders
+// are left as they are: the job goes on without a loader, and it may come back.
 void expect_answers(const UniqueFd& fd, double limit_s) {
   constexpr int kProbes = 6;
   const int idle_s = static_cast<int>(limit_s / 2);
@@ -116,7 +117,7 @@ UniqueFd connect_to_any(const std::string& addresses, uint16_t port) {
 
 EndListener::EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds now)
     : ranks_(spec.ranks),
-      silence_s_(std::min(std::max(kLeastSilence_s, 3 * spec.lost_after_s), 86400.0)),
+      silence_s_(std::clamp(3 * spec.lost_after_s, kLeastSilence_s, kMostSilence_s)),
       job_(spec, now),
       listening_(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
       token_(random_hex(32)) {

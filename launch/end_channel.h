@@ -12,7 +12,7 @@
 // On the wire: lines of JSON. First {"token", "rank", "host", "pid"}, then {"running": true, "loads": true}, then
 //   {"will_end": code, "why": text} where the end takes a while, then {"end": code, "why": text, "mpi_ended": true}. A
 //   connection that closes without the last is a rank that was killed, or whose host is gone. A trainer's host that does not
-//   answer for a minute, or three times balancer.lost_after_s, counts as gone. For a rank on this host the
+//   answer for a minute, or three times balancer.lost_after_s if that is longer, counts as gone. For a rank on this host the
 //   kernel tells which signal it was, unless mpirun has collected the status before. Rank 0 also sends {"report": text},
 //   for launch's stdout: mpirun says nothing where it cannot write there. And {"back": names} of loaders that were lost
 //   and joined again: their processes have lived all the time, so that nothing else shows it here.

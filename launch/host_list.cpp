@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "runtime/base/error.h"
@@ -154,12 +155,17 @@ bool is_local(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
 
-bool is_this_host(const std::string& host) {
+std::string own_name_among(const std::vector<std::string>& hosts) {
   const std::string own = host_name();
   const auto extends = [](const std::string& longer, const std::string& name) {
     return longer.starts_with(name + ".") && name.find('.') == std::string::npos;
   };
-  return is_local(host) || host == own || extends(host, own) || extends(own, host);
+  std::set<std::string> alike;
+  for (const std::string& host : hosts) {
+    if (is_local(host) || host == own) return host;
+    if (extends(host, own) || extends(own, host)) alike.insert(host);
+  }
+  return alike.size() == 1 ? *alike.begin() : "";
 }
 
 }  // namespace penstock

@@ -34,7 +34,8 @@ std::vector<HostSlots> read_hostfile(const std::string& path);  // Error(usage) 
 std::string hosts_text(const std::vector<HostSlots>& hosts);
 int total_slots(const std::vector<HostSlots>& hosts);
 bool is_local(const std::string& host);  // by its name alone: "localhost"
-// Also where one of the two names has a domain, and the other has none.
-bool is_this_host(const std::string& host);
+// The one of `hosts` that is this host; empty: none is, or it cannot be told. Names with and without a domain may be of one
+// host, where they are of one only.
+std::string own_name_among(const std::vector<std::string>& hosts);
 
 }  // namespace penstock

@@ -12,10 +12,11 @@ namespace penstock {
 namespace {
 
 constexpr double kStart_s = 5;  // for ranks that meet the same mistake: rank 0 is given time to speak first
-// For ranks that wait for the same one, and give up as long after they began as the first one did. Rank 0 is given time to
-// speak first here, too.
+// For ranks that wait for the same one: each gives up as long after it began as the first one did, or a few seconds later
+// where it only waits at a barrier. Rank 0 is given time to speak first here, too.
 constexpr double kGiveUp_s = 10;
-constexpr double kFinish_s = 15;  // what a rank has for the end of MPI, behind its program's grace
+constexpr double kMeetBeyond_s = 30;  // ranks speak before launch ends the start
+constexpr double kFinish_s = 15;      // at the most, for the end of MPI behind the program's grace
 constexpr double kLeave_s = 3;
 constexpr double kNotice_s = 0.5;  // most trainers do so at once
 // For mpirun, when no rank is left. Where a daemon was lost, or a rank left before the others, Open MPI 4 waits for ever,
@@ -101,8 +102,8 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
       return unheard_text() + (unheard().size() > 1 ? " were" : " was") + " not heard of within " +
              whole_seconds(spec_.begin_s) + ", while the others wait";
     }
-    return !any_running() && passed(last_change_, spec_.meet_s, now)
-               ? "the ranks did not meet within " + whole_seconds(spec_.meet_s)
+    return !any_running() && passed(last_change_, meet_s(), now)
+               ? "the ranks did not meet within " + whole_seconds(meet_s())
                : "";
   }
   const auto count = [this](auto of) {
@@ -157,6 +158,11 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   if (late == ranks_.end()) return "all ranks that were heard of have ended, and mpirun has not";
   if (lost_rank_0()) return name(0) + " is gone without a word, and " + name(late->first) + " has not ended since";
   return name(late->first) + " is still there after rank 0 has left";
+}
+
+bool JobOutcome::began_on(int rank, const std::string& host) const {
+  const auto it = ranks_.find(rank);
+  return it != ranks_.end() && it->second.host == host;
 }
 
 bool JobOutcome::lost_rank_0() const {
@@ -276,8 +282,15 @@ std::vector<int> JobOutcome::failed_alone() const {
   return list;
 }
 
+// The slowest start that ends well takes less than two of its steps may.
+double JobOutcome::meet_s() const {
+  return 2 * spec_.start_s + kMeetBeyond_s;
+}
+
+// The same code at once means something else: that the end was asked for, or that a socket is another's.
 bool JobOutcome::waited_in_vain(const Rank& rank) const {
-  return rank.exit_code == static_cast<int>(ErrorKind::peer_lost);
+  return rank.exit_code == static_cast<int>(ErrorKind::peer_lost) &&
+         as_seconds(rank.left_at - rank.began_at) > 0.8 * spec_.start_s;
 }
 
 bool JobOutcome::all_waited_in_vain() const {
@@ -288,7 +301,9 @@ bool JobOutcome::all_waited_in_vain() const {
 
 Nanoseconds JobOutcome::last_began_after(const Rank& rank) const {
   Nanoseconds last = rank.began_at;
-  for (const auto& [number, one] : ranks_) last = std::max(last, one.began_at);
+  for (const auto& [number, one] : ranks_) {
+    if (!one.gone && one.began_at <= *first_left_) last = std::max(last, one.began_at);
+  }
   return last - rank.began_at;
 }
 
@@ -298,7 +313,8 @@ std::vector<int> JobOutcome::silent() const {
   std::vector<int> list;
   if (lost_rank_0() || !(any_running() || all_waited_in_vain())) return list;
   for (const auto& [rank, one] : ranks_) {
-    if (one.silent) list.push_back(rank);
+    // Who began when others had given up was not waited for.
+    if (one.silent && one.began_at <= *first_left_) list.push_back(rank);
   }
   return list;
 }

@@ -12,9 +12,10 @@
 //         |                        |                         |                    |
 //         |                        '--rank 0 hung up--------^      |                    |
 //         '- some rank left:                                       '- too long:         '- mpirun is still there,
-//            stuck after 5 s, or                                      stuck                10 s later: stuck (2 s, if
-//            10 s if it had waited                                                         a rank was lost, or left,
-//            for the others in vain;                                                       or left MPI as it was)
+//            stuck after 5 s (10 s                                    stuck                10 s later: stuck (2 s, if
+//            behind the limit of the                                                       a rank was lost, or left,
+//            last one, where it had                                                        or left MPI as it was)
+//            waited in vain);
 //            none was heard of,
 //            or none met the others:
 //            stuck after their limits
@@ -46,10 +47,10 @@ class JobOutcome {
  public:
   struct Spec {
     int ranks = 1;
-    double begin_s = 60;       // until mpirun has started the first rank, and after it the others
-    double meet_s = 630;       // until a rank has met all others, which has limits of its own (mpi.start_timeout_s)
-    double grace_s = 5;        // trainer.grace_s
-    double lost_after_s = 10;  // balancer.lost_after_s: some ranks notice a loss by silence only
+    double begin_s = 60;                  // until mpirun has started the first rank, and after it the others
+    double start_s = 300;                 // mpi.start_timeout_s: a rank's own limit for each step of the start
+    double grace_s = 5;                   // trainer.grace_s
+    double lost_after_s = 10;             // balancer.lost_after_s: some ranks notice a loss by silence only
     std::vector<std::string> hosts = {};  // where each rank is to be; empty: not known
   };
   JobOutcome(const Spec& spec, Nanoseconds now) : spec_(spec), last_change_(now) {}
@@ -73,6 +74,7 @@ class JobOutcome {
   // Whether rank 0 is gone without a word while trainers are there, whose programs are to be asked to end: on other hosts
   // they would notice by silence only.
   bool wants_an_end(Nanoseconds now) const;
+  bool began_on(int rank, const std::string& host) const;
   bool lost_rank_0() const;  // it hung up without a word, and was not ended from outside
   // Who has begun and is not gone: "rank 3 (host b) and 2 more"; empty: nobody.
   std::string left() const;
@@ -112,7 +114,8 @@ class JobOutcome {
   std::string name(int rank) const;
   std::vector<int> killed() const;
   std::vector<int> failed_alone() const;        // of a complete job: by an error of their own
-  bool waited_in_vain(const Rank& rank) const;  // for the others, by its own word
+  double meet_s() const;                        // until a rank has met all others
+  bool waited_in_vain(const Rank& rank) const;  // for the others, while the job was starting
   bool all_waited_in_vain() const;              // who has left by itself
   Nanoseconds last_began_after(const Rank& rank) const;
   std::vector<int> silent() const;

@@ -34,6 +34,8 @@ namespace {
 
 // Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
 constexpr double kStrandedLimit_s = 5;
+// The same while the job starts, when launch gives all ranks the time to say that they have waited in vain.
+constexpr double kStrandedAtStart_s = 20;
 constexpr int kLastWords_ms = 300;
 constexpr Nanoseconds kLeaveAfterFailure = 3 * kSecond;  // behind the grace of all programs
 constexpr std::chrono::milliseconds kStay{500};
@@ -244,7 +246,12 @@ class RankOfJob {
     if (trainer_) clean_up();
     // A loader may be cut off alone. Whether its host is, the host's trainers say: with the daemon they would go too.
     const bool stranded = loader_ ? loader_->lost_coordinator() && me().local_trainers == 0 : lost;
-    if (self_ != 0 && stranded) end_stranded_daemon(parent_.get(), kStrandedLimit_s);
+    if (self_ == 0 || !stranded) return;
+    if (alike_) {
+      stranded_at_start_ = true;  // its word comes first
+    } else {
+      end_stranded_daemon(parent_.get(), kStrandedLimit_s);
+    }
   }
 
   int leave() {
@@ -272,6 +279,7 @@ class RankOfJob {
       }
       if (code_ == 0) code_ = jobs_code_;
       if (request_.end != nullptr) request_.end->ended(code_, why_, false);
+      if (stranded_at_start_) end_stranded_daemon(parent_.get(), kStrandedAtStart_s);
       ::_exit(code_);
     }
     if (request_.end != nullptr) request_.end->ended(code_, why_);
@@ -297,6 +305,7 @@ class RankOfJob {
   bool alike_ = true;
   bool met_by_all_ = false;  // rank 0 surely complains, and the others need not
   bool all_alive_ = true;
+  bool stranded_at_start_ = false;
   bool failed_alone_ = false;  // a loader, by an error of its own: the others go on, and are to take it for dead
   std::optional<Nanoseconds> programs_end_by_;
   int code_ = 0;

@@ -211,7 +211,8 @@ class DeadAtStart {
  public:
   static constexpr Nanoseconds kLookAgain = kSecond / 2;
 
-  DeadAtStart(const LaunchLine& line, pid_t mpirun) : line_(line), mpirun_(mpirun) {}
+  DeadAtStart(const LaunchLine& line, pid_t mpirun)
+      : line_(line), own_name_(own_name_among(line.rank_hosts)), mpirun_(mpirun) {}
 
   void look(EndListener& ends, Nanoseconds now) {
     const std::vector<std::string> before = std::exchange(settled_, {});
@@ -227,7 +228,7 @@ class DeadAtStart {
     for (const int rank : late) {
       const auto place = static_cast<size_t>(rank);
       const std::string host = place < line_.rank_hosts.size() ? line_.rank_hosts[place] : "";
-      if (line_.remote && !is_this_host(host)) continue;
+      if (line_.remote && host != own_name_) continue;
       const bool alive = std::find(there.begin(), there.end(), std::to_string(rank)) != there.end();
       if (!alive) ends.died_unheard(rank, host_name());
     }
@@ -239,14 +240,14 @@ class DeadAtStart {
   std::vector<std::string> ranks_there() const { return environment_of_children(mpirun_, "OMPI_COMM_WORLD_RANK"); }
 
   const LaunchLine& line_;
+  const std::string own_name_;
   const pid_t mpirun_;
   std::vector<std::string> settled_;  // who was there at the last look, if mpirun slept; else empty
   bool starting_ = false;
 };
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
-constexpr double kBeginHere_s = 60;   // for the first rank, where no other host is waited for
-constexpr double kRanksSpeak_s = 30;  // behind their own limits
+constexpr double kBeginHere_s = 60;  // for the first rank, where no other host is waited for
 // Last words are waited for this long after mpirun has ended. mpirun hears of a rank's end by a connection of its own,
 // and TCP may have to send what that rank said again, which it does after 0.2, 0.6 and 1.4 s.
 constexpr Nanoseconds kLateWords = 2 * kSecond;
@@ -266,13 +267,15 @@ bool is_pending(pid_t pid, int number) {
 // mpirun, because one request may come by several ways, and is repeated until mpirun has ended or its time is over.
 class RequestsToEnd {
  public:
-  RequestsToEnd(const LaunchLine& line, pid_t mpirun, const Clock& clock)
-      : line_(line), mpirun_(mpirun), clock_(clock) {}
+  RequestsToEnd(const LaunchLine& line, pid_t mpirun, const JobOutcome& job, const Clock& clock)
+      : line_(line), mpirun_(mpirun), job_(job), clock_(clock) {}
 
   void ask(int number) {
     asked_ = true;
     if (in_order_at_ && clock_.now() - *in_order_at_ < EndRequest::kSameRequest) return;
-    if (number == SIGTERM && line_.end_in_order && line_.end_in_order()) {
+    // Where trainer 0 has not begun on this host, what is served here under the name is another job.
+    const bool served_here = line_.end_in_order && job_.began_on(0, host_name());
+    if (number == SIGTERM && served_here && line_.end_in_order()) {
       in_order_at_ = clock_.now();
       return;
     }
@@ -321,6 +324,7 @@ class RequestsToEnd {
 
   const LaunchLine& line_;
   const pid_t mpirun_;
+  const JobOutcome& job_;
   const Clock& clock_;
   EndRequest request_;
   bool asked_ = false;
@@ -373,10 +377,8 @@ int run_launch_line(const LaunchLine& line) {
   if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
   const MonotonicClock clock;
   const double begin_s = line.remote ? line.start_timeout_s : std::min(line.start_timeout_s, kBeginHere_s);
-  // A rank may wait so long twice: in MPI_Init, and behind it.
-  const double meet_s = 2 * line.start_timeout_s + kRanksSpeak_s;
-  EndListener ends({line.ranks, begin_s, meet_s, line.grace_s, line.lost_after_s, line.rank_hosts}, line.remote,
-                   clock.now());
+  EndListener ends({line.ranks, begin_s, line.start_timeout_s, line.grace_s, line.lost_after_s, line.rank_hosts},
+                   line.remote, clock.now());
   std::vector<std::string> argv = line.argv;
   // By their names alone: what a command line says, everybody on the machine can read.
   const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
@@ -403,7 +405,7 @@ int run_launch_line(const LaunchLine& line) {
   });
   int status = 0;
   const uint64_t oom_kills_before = count_oom_kills();
-  RequestsToEnd requests(line, pid, clock);
+  RequestsToEnd requests(line, pid, ends.job(), clock);
   DeadAtStart dead(line, pid);
   Nanoseconds look_for_dead_at = 0;
   bool killed = false;
@@ -480,9 +482,10 @@ int run_launch_line(const LaunchLine& line) {
   ends.read_last_words(clock, interrupted_by == 0 ? mpirun_ended_at + kLateWords : mpirun_ended_at);
   constexpr double kCleanHosts_s = 5;
   if (line.remote && !line.agent.empty() && !line.session_folder.empty() && !ends.job().any_running()) {
+    const std::string own_name = own_name_among(line.rank_hosts);
     std::vector<std::string> others;
     for (const std::string& host : line.rank_hosts) {
-      if (!is_this_host(host)) others.push_back(host);
+      if (!is_local(host) && host != own_name) others.push_back(host);
     }
     clean_hosts(others, line.session_folder, line.agent, kCleanHosts_s);
   }

@@ -74,15 +74,12 @@ int run_single_process(const RunRequest& request, const Job& job) {
   if (request.serve && !request.quiet) print_how_to_attach(request, serving_name(job), trainers);
   // One thread reads the signals of all programs. Once the threads are joined it also passes them on.
   int interrupted_by = 0;
-  const auto pass = [&](int number) {
+  const auto pass = [&](int number, void (Trainer::*how)(int)) {
     if (number == SIGINT || number == SIGTERM) interrupted_by = number;
-    for (auto& trainer : list) trainer->pass_signal(number);
+    for (auto& trainer : list) (*trainer.*how)(number);
   };
   list[0]->receiver().watch(signals.fd(), [&] {
-    while (const auto arrived = signals.next()) {
-      if (*arrived == SIGINT || *arrived == SIGTERM) interrupted_by = *arrived;
-      for (auto& trainer : list) trainer->hand_over_signal(*arrived);
-    }
+    while (const auto arrived = signals.next()) pass(*arrived, &Trainer::hand_over_signal);
   });
   ProgressPrinter progress(!request.quiet && !request.quiet_progress, false);
   list[0]->receiver().every(progress.interval_ns(),
@@ -125,7 +122,9 @@ int run_single_process(const RunRequest& request, const Job& job) {
   stop_all();
   for (std::thread& thread : threads) thread.join();
   for (auto& trainer : list) trainer->stop_program();  // all at once: they share one grace
-  for (auto& trainer : list) trainer->clean_up(signals, pass);
+  for (auto& trainer : list) {
+    trainer->clean_up(signals, [&](int number) { pass(number, &Trainer::pass_signal); });
+  }
   if (problem) throw *problem;
   const int code = conclude(request, job, list[0]->receiver());
   // As `penstock launch --run`, and as shells have it; but to serving a signal is the ordinary end.

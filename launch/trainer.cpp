@@ -204,6 +204,7 @@ void Trainer::end_program(double grace_s) {
 }
 
 void Trainer::stop_program() {
+  take_signals();  // what came as the receiver ended
   end_program(ended_well_ ? 0 : job_.trainer.grace_s);
 }
 

@@ -62,7 +62,7 @@ class Trainer {
   // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again after a while, it comes at
   // once (EndRequest).
   void pass_signal(int number);
-  // The same by the thread that runs the receiver, a moment later; for another thread, which reads the signals.
+  // For the thread that reads the signals: the receiver's thread will call pass_signal().
   void hand_over_signal(int number) PENSTOCK_EXCLUDES(mutex_);
   // Ends program and job when whoever started this process is gone.
   void watch_parent_fd(int fd);

@@ -235,8 +235,8 @@ struct BalancerSpec {
 
 struct MpiSpec {
   int64_t max_message_bytes = int64_t{16} << 20;
-  double start_timeout_s =
-      300;  // longest wait for the other ranks in MPI_Init, and in each step of the start behind it
+  // Longest wait for the other ranks, in each step of the start: MPI_Init, what they tell each other, the connections.
+  double start_timeout_s = 300;
 };
 
 // Worker processes for datasets and transforms written in Python.

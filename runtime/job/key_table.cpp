@@ -140,7 +140,7 @@ std::vector<Section<Job>> make_job_sections() {
   keys.section("mpi", "The mpi transport.");
   keys.machinery(PENSTOCK_MEMBER(mpi.max_message_bytes), integer(4096, 2147483647), "Larger chunks travel in pieces.");
   keys.machinery(PENSTOCK_MEMBER(mpi.start_timeout_s), number(1, 86400),
-      "Longest wait of a rank for the others when the job starts: in MPI_Init, and then until all are connected.");
+      "Longest wait of a rank for the others in each step of the job's start, of which MPI_Init is the first.");
 
   keys.section("python", "Worker processes, for datasets and transforms written in Python.");
   keys.machinery(PENSTOCK_MEMBER(python.interpreter), text(),

@@ -73,8 +73,7 @@ class HelperLoop {
     }
     const bool clean = end_descendants(kKillLimit_s, [this](pid_t pid, int status) { reaped(pid, status); });
     flush(1.0);
-    // One that asked us to end its program is awake: it waits for our word, and ends within limits of its own.
-    if (launcher_gone_ && !rank_waits_) signal_rank(SIGKILL);
+    if (launcher_gone_) signal_rank(SIGKILL);
     folder_.release();
     send(helper_packet(HelperPacket::ended, clean));
     return clean ? 0 : 1;
@@ -106,8 +105,8 @@ class HelperLoop {
     if (ending_) {
       reap();
       over_ = Steady::now() >= deadline_ || descendants(getpid()).empty();
-      // A rank without its launcher has the grace too, to end by itself. One that waits for us would spend it on that.
-      if (launcher_gone_ && !hung_up_ && !rank_waits_) over_ = Steady::now() >= deadline_;
+      // A rank without its launcher has the grace too, to end by itself.
+      if (launcher_gone_ && !hung_up_) over_ = Steady::now() >= deadline_;
     }
   }
 
@@ -168,10 +167,7 @@ class HelperLoop {
         break;
       }
       case HelperPacket::signal: pass_on(in.i32()); break;
-      case HelperPacket::stop:
-        rank_waits_ = true;
-        begin_end(in.f64());
-        break;
+      case HelperPacket::stop: begin_end(in.f64()); break;
       case HelperPacket::ask: send(helper_packet(HelperPacket::here)); break;
       default: break;
     }
@@ -246,7 +242,6 @@ class HelperLoop {
   std::vector<std::byte> spec_;
   double grace_s_ = ProgramSpec{}.grace_s;
   bool hung_up_ = false;
-  bool rank_waits_ = false;  // until its program has ended
   bool ending_ = false;
   bool over_ = false;
   Steady::time_point deadline_{};

@@ -20,8 +20,8 @@
 //   the program's. Called without leave(), MPI_Finalize ends the rank's part first, badly, and says so to the others.
 // Ownership: DataLoaders share the rank; it lives as long as the last of them. The trainers' communicator is the
 //   caller's to free, before MPI_Finalize.
-// Waiting: join() for mpi.start_timeout_s in each of its steps; serve() and leave() until the job ends, which is as long as the slowest
-//   trainer works: `while_waiting` is called meanwhile.
+// Waiting: join() for mpi.start_timeout_s in each of its steps; serve() and leave() until the job ends, which is as long
+//   as the slowest trainer works: `while_waiting` is called meanwhile.
 // fork(): a child has none of the threads: its copy refuses everything and is dropped without a word.
 // Thread-safety: connect() and problem() from any thread; the rest from one.
 // Failure: Error(usage) where MPI does not run, or without MPI_THREAD_MULTIPLE; Error(config | usage) for a

@@ -52,7 +52,9 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     options.self = self;
     options.node_peers = here;
     // Who waits here knows for whom, and gives up before those that only wait at the barrier behind it.
-    options.connect_timeout_ns = static_cast<Nanoseconds>(0.9 * job.mpi.start_timeout_s * 1e9);
+    constexpr double kSooner_s = 5;
+    const double limit_s = std::max(0.9 * job.mpi.start_timeout_s, job.mpi.start_timeout_s - kSooner_s);
+    options.connect_timeout_ns = static_cast<Nanoseconds>(limit_s * 1e9);
     options.asked_to_end = asked_to_end;
     shm = std::make_unique<ShmEndpoint>(options);
   }

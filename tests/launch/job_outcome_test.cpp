@@ -154,7 +154,7 @@ TEST_CASE("last words are awaited of ranks that began, until they say how they e
 }
 
 TEST_CASE("a job of which no rank is heard, or whose ranks do not meet, has a limit of its own") {
-  const JobOutcome::Spec spec{.ranks = 3, .begin_s = 60, .meet_s = 600};
+  const JobOutcome::Spec spec{.ranks = 3, .begin_s = 60, .start_s = 285};
   JobOutcome none(spec, kSecond);
   CHECK(none.stuck(60 * kSecond) == "");
   CHECK(none.stuck(62 * kSecond) == "no rank was heard of within 60 s");
@@ -231,13 +231,36 @@ TEST_CASE("a rank that the others wait for in vain while the job starts is named
   job.ended(2, 5, "MPI did not start within 300 s", 302 * kSecond);
   CHECK(job.stuck(329 * kSecond) == "");  // rank 1 began later
   job.ended(1, 5, "MPI did not start within 300 s", 322 * kSecond);
-  CHECK(job.stuck(331 * kSecond) == "rank 0 (host a) has waited for the others in vain while the job was starting");
+  CHECK(job.stuck(305 * kSecond) == "");
+  CHECK(job.stuck(311 * kSecond) == "rank 0 (host a) has waited for the others in vain while the job was starting");
   CHECK(job.summary() == "the job failed with exit code 5, says rank 0 (host a): MPI did not start within 300 s");
   job.ended_from_outside(331 * kSecond);
   CHECK(job.code() == 5);
   CHECK(job.summary() ==
         "the job failed with exit code 5, says rank 0 (host a): MPI did not start within 300 s; silent until it was "
         "ended (stopped, or cut off): rank 3 (host b)");
+
+  // Rank 0 knows for whom it waits, and gives up some seconds before one that stands at the barrier behind it. A rank that
+  // began since was waited for by nobody.
+  JobOutcome barrier({.ranks = 4}, 0);
+  for (int rank = 0; rank < 3; ++rank) barrier.began(rank, "a", 0);
+  barrier.ended(0, 5, "rank 0 waited 295 s for rank 2 of this node, in vain", 295 * kSecond);
+  barrier.began(3, "b", 299 * kSecond);
+  barrier.ended(1, 5, "rank 1 waited 300 s for the other ranks to start", 302 * kSecond);
+  CHECK(barrier.stuck(304 * kSecond) == "");
+  CHECK(barrier.stuck(306 * kSecond) != "");
+  barrier.ended_from_outside(306 * kSecond);
+  CHECK(barrier.summary() ==
+        "the job failed with exit code 5, says rank 0 (host a): rank 0 waited 295 s for rank 2 of this node, in vain; "
+        "silent until it was ended (stopped, or cut off): rank 2 (host a)");
+
+  JobOutcome at_once(kSpec, 0);  // it has not waited
+  for (int rank = 0; rank < 3; ++rank) at_once.began(rank, "a", 0);
+  at_once.ended(1, 5, "asked to end while the job was starting", kSecond);
+  CHECK(at_once.stuck(7 * kSecond) == "rank 1 (host a) left while the job was starting");
+  at_once.ended_from_outside(7 * kSecond);
+  CHECK(at_once.summary() ==
+        "the job failed with exit code 5, says rank 1 (host a): asked to end while the job was starting");
 
   JobOutcome mistake(kSpec, 0);  // whoever leaves for another reason was not waited for
   for (int rank = 0; rank < 3; ++rank) mistake.began(rank, "a", 0);

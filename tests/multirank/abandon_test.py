@@ -51,7 +51,7 @@ def test_over_tcp():
 
 def test_asked_to_end_in_a_collective_call():
     with no_leftovers(wait_s=8) as env:
-        # It waits for 120 s otherwise. mpirun ends rank 1.
+        # It waits for 300 s otherwise. mpirun ends rank 1.
         result = subprocess.run([*mpirun_words(2), PROBE, "asked"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                 timeout=40)
     assert result.stdout == "asked to end while this rank waited for the others\n", result.stdout + result.stderr[-3000:]

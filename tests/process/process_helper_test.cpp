@@ -556,36 +556,6 @@ TEST_CASE("when the launcher dies, a rank that does not notice is ended, after t
   CHECK(scratch.read("saved") == "saved\n");
 }
 
-TEST_CASE("when the launcher dies, a rank that waits for its program's end hears of it, and is not killed meanwhile") {
-  Scratch scratch;
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t launcher = fork();
-  if (launcher == 0) {
-    const pid_t parent = getpid();
-    if (fork() == 0) {
-      Helper helper = Helper::fork_now(Helper::Options{"", parent});
-      signal(SIGTERM, SIG_IGN);
-      ProgramSpec spec = shell("trap 'exit 0' TERM; echo up > $OUT/up; while :; do sleep 0.02; done", scratch);
-      spec.grace_s = 60;
-      helper.start(spec);
-      while (getppid() == parent) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      helper.stop(60);
-      auto report = helper.wait_report(30);
-      while (report && report->kind != Kind::ended) report = helper.wait_report(30);
-      if (report) std::ofstream(scratch.file("heard")) << "ended";
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it says so to others
-      std::ofstream(scratch.file("left")) << "by itself";
-      _exit(0);
-    }
-    for (;;) pause();
-  }
-  REQUIRE(soon([&] { return !scratch.read("up").empty(); }));
-  kill(launcher, SIGKILL);
-  CHECK(nothing_left());  // long before the grace is over
-  CHECK(scratch.read("heard") == "ended");
-  CHECK(scratch.read("left") == "by itself");
-}
-
 TEST_CASE("when the launcher dies, a rank that is stopped is continued, and ends by itself") {
   Scratch scratch;
   prctl(PR_SET_CHILD_SUBREAPER, 1);
