@@ -574,6 +574,46 @@ def test_the_first_steps_are_the_loaders():
         assert said.count("runs: this process, in Python") == 4 and "by penstock" not in said, said
 
 
+class Pictures(torch.utils.data.Dataset):
+    """One picture in each of the ways that there are."""
+
+    def __init__(self, as_dict=False):
+        self.as_dict = as_dict
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        pixels = numpy.random.default_rng(3).integers(0, 256, (40, 50, 3), dtype=numpy.uint8)
+        picture, file = Image.fromarray(pixels), io.BytesIO()
+        picture.save(file, "PNG")
+        image = (picture, file.getvalue(), pixels)[index % 3]
+        return {"image": image, "number": index} if self.as_dict else (image, index)
+
+
+def test_steps_around_one_that_cannot_be_translated():
+    from torchvision import transforms as V
+
+    from penstock import transforms as T
+    steps = [V.Resize((32, 32)), negative, V.CenterCrop(16), V.PILToTensor()]
+    wanted = V.Compose(steps)(Pictures()[0][0])
+    for transform, workers in ((steps, 0), (T.Compose(steps), 1), (V.Compose(steps), 0), ([steps[0], V.Compose(steps[1:])], 0)):
+        with penstock.DataLoader(Pictures(), 6, transform=transform, num_workers=workers) as loader:
+            (images, numbers), = loader
+        assert numbers.tolist() == list(range(6)) and all(torch.equal(one, wanted) for one in images), transform
+    with penstock.DataLoader(Pictures(as_dict=True), 6, transform=steps) as loader:
+        batch, = loader
+        assert batch["number"].tolist() == list(range(6)) and all(torch.equal(one, wanted) for one in batch["image"])
+    # Pictures that penstock could read, whose first steps do not end in one size.
+    with penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, transform=[V.Resize(40), Image.Image.copy, V.CenterCrop(32), V.PILToTensor()]) as loader:
+        assert next(iter(loader))[0].shape == (16, 3, 32, 32)
+    raises(penstock.UsageError, lambda: penstock.DataLoader(Pictures(), 6, transform=[T.Resize((32, 32)), negative]), "Resize(size=[32, 32]", "negative()")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="none of the samples that were looked at")
+        with penstock.DataLoader([torch.ones(3, 4)] * 4, 4, transform=[negative]) as loader:
+            raises(penstock.DatasetError, lambda: list(loader), "__getitem__ returned Tensor: expected a dict of fields or a tuple")
+
+
 class Locked:
     """No worker process can have it."""
 

@@ -186,13 +186,13 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
     from . import _generators, _here, _own_samples, _pickled, _prefix, _transform_notes, _worker
     if asked.gpu_transform is not None:
         raise UsageError("gpu_transform is for pictures that loaders make", "leave it out, or give penstock.transforms")
+    given = dataset if transform is None else _own_samples.Transformed(dataset, _steps_in_python(transform, why))
     where = f"in {asked.num_workers} worker processes" if asked.num_workers else "in this process (num_workers=0)"
     if why:
         begun = isinstance(dataset, _prefix.Begun)
         what = f"{type(dataset.source).__name__}'s transforms from there on run" if begun else \
             f"{type(dataset).__name__} is read and transformed"
         warn(f"{what} in Python, {where}: {why}")
-    given = dataset if transform is None else _own_samples.Transformed(dataset, transform)
     kept: list = list(kept_already)
     if asked.num_workers:
         try:
@@ -229,6 +229,17 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
         python = _IN_THIS_PROCESS
     return _made(spec, [{"CenterCrop": {"size": 1}}], asked, layout=layout, here=here, rows=rows, kept=tuple(kept), notes=notes,
                  python=python, limits={"max_field_bytes": room})
+
+
+def _steps_in_python(transform: Any, why: str) -> list:
+    """What is called for each picture, one after the other: a list, or a Compose of penstock's, is nothing that can be called."""
+    from . import _torch_transforms
+    steps = list(_torch_transforms.flattened(transform))
+    own = next((step for step in steps if hasattr(step, "to_spec")), None)
+    if own is not None:
+        raise UsageError(f"{own!r} of penstock's cannot run in Python, where all steps of this transform would: {why}",
+                         _torch_transforms.APART)
+    return steps
 
 
 def _asked_for(dataset: Any, rows: Optional[Sequence[int]], sampler: Any) -> Sequence[int]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import inspect
+import io
 import itertools
 import math
 import pickle
@@ -28,7 +29,7 @@ from ._job import dtype_name
 from ._large_parts import LargeParts, Stayed, escaped, fetched
 from ._pickled import is_plain, pickled_value, unpickled_value
 from ._prefix import Begun
-from ._worker import sample_of, seed_generators, why
+from ._worker import Refused, sample_of, seed_generators, why
 from .errors import DatasetError, as_raised, typed
 
 # Leaves by what they are for the program.
@@ -330,23 +331,51 @@ def _pixel() -> Any:
     return numpy.zeros((1, 1, 3), numpy.uint8)
 
 
-class Transformed:
-    """A data set of (picture, label, …) with a transform that penstock cannot translate."""
+def _picture_of(image: Any) -> Any:
+    """What torchvision's transforms take, of an image as `_worker` has it: a file's bytes and an array as a PIL picture. Others stay."""
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        from PIL import Image
+        with Image.open(io.BytesIO(image)) as picture:
+            return picture.convert("RGB")
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(image, numpy.ndarray) or image.dtype != numpy.uint8 or image.ndim not in (2, 3):
+        return image
+    if image.ndim == 3 and image.shape[2] not in (1, 3):
+        return image
+    from PIL import Image
+    return Image.fromarray(image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image)
 
-    def __init__(self, dataset: Any, transform: Callable) -> None:
+
+class Transformed:
+    """A data set of (picture, label, …), or of dicts with an `image`, with steps that penstock cannot translate."""
+
+    def __init__(self, dataset: Any, steps: Sequence[Callable]) -> None:
         self.dataset = dataset
-        self.transform = transform
+        self.steps = list(steps)
 
     def programs_own(self) -> tuple:
         """(data set, transforms): for messages about what cannot be pickled."""
-        return self.dataset, [self.transform]
+        return self.dataset, self.steps
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> tuple:
-        picture, *others = sample_of(self.dataset, index)
-        return (self.transform(picture), *others)
+    def __getitem__(self, index: int) -> Any:
+        sample = sample_of(self.dataset, index)
+        if isinstance(sample, dict):
+            if "image" not in sample:
+                raise Refused(f"the sample has no field 'image', only {sorted(map(str, sample))}")
+            return {**sample, "image": self._made(sample["image"])}
+        if not isinstance(sample, (tuple, list)) or not sample:
+            raise Refused(f"__getitem__ returned {type(sample).__name__}: expected a dict of fields or a tuple (image, label)")
+        picture, *others = sample
+        return (self._made(picture), *others)
+
+    def _made(self, image: Any) -> Any:
+        picture = _picture_of(image)
+        for step in self.steps:
+            picture = step(picture)
+        return picture
 
 
 def become_worker(number: int, workers: int, seed: int, dataset: Any) -> Callable[[], None]:

@@ -23,7 +23,10 @@ from ._torch_sequences import flattened, name_of, specs_of
 from ._transform_notes import text_of
 from .errors import UsageError
 
-__all__ = ["Translated", "flattened", "text_of", "translate"]
+__all__ = ["APART", "Translated", "flattened", "text_of", "translate"]
+
+APART = ("put only torchvision's transforms and functions beside what runs in Python; or give a module's function that keeps the size of "
+         "uint8 arrays as penstock.transforms.Python(function)")
 
 
 class Translated(NamedTuple):
@@ -96,8 +99,7 @@ class _Walk:
         own = [one for one in rest if hasattr(one, "to_spec")]
         if own or self.tail:
             raise UsageError(f"{own[0] if own else 'MixUp or CutMix'} of penstock's stands in one pipeline with what cannot be "
-                             f"translated: {why}", "put only torchvision's transforms and functions beside what runs in Python; or give a module's function "
-                             "that keeps the size of uint8 arrays as penstock.transforms.Python(function)")
+                             f"translated: {why}", APART)
         notes = [_transform_notes.in_python(note.step) if converts else note for note, converts in self.notes]
         notes += [_transform_notes.in_python(text_of(one), why.partition(": ")[2] if at == number else "")
                   for at, one in enumerate(steps[first:], first)]
