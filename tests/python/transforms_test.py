@@ -219,6 +219,25 @@ def test_nested_and_several_crops():
     raises(penstock.UsageError, lambda: T.RandomApply([lambda image: image]), "transform of penstock")
 
 
+def test_a_compose_in_a_choice_is_one():
+    pair = T.Compose([T.RandomInvert(1), T.RandomHorizontalFlip(1)])
+    both = {"RandomApply": {"transforms": [{"RandomInvert": {"p": 1}}, {"RandomHorizontalFlip": {"p": 1}}], "p": 1.0}}
+    for one in (pair, pair.transforms):
+        assert T.RandomChoice([one, T.RandomVerticalFlip(1)], p=[0.7, 0.3]).to_spec() == {
+            "RandomChoice": {"transforms": [both, {"RandomVerticalFlip": {"p": 1}}], "p": [0.7, 0.3]}}
+        assert T.RandomOrder([one, T.Compose([T.Grayscale()])]).to_spec() == {
+            "RandomOrder": {"transforms": [both, *T.pipeline_of(T.Grayscale())]}}
+    assert T.RandomChoice([T.Compose([]), T.RandomInvert(1)]).to_spec() == {
+        "RandomChoice": {"transforms": [{"Identity": {}}, {"RandomInvert": {"p": 1}}]}}
+    images = []
+    for choice in (T.Identity(), pair, T.RandomChoice([T.Compose([]), pair], p=[0.5, 0.5])):
+        with penstock.DataLoader(penstock.ImageFolder(VAL), split="val", mode="eval", batch_size=26, transform=[T.CenterCrop(16), choice]) as val:
+            images.append(next(iter(val))[0].clone())
+    plain, changed, either = images
+    assert torch.equal(changed, 255 - plain.flip(-1))
+    assert {(torch.equal(one, a), torch.equal(one, b)) for one, a, b in zip(either, plain, changed)} == {(True, False), (False, True)}
+
+
 def test_mixed_batches():
     last = [T.RandomResizedCrop(32), T.ToDtype(torch.float32, scale=True), T.MixUp(alpha=0.5, num_classes=10)]
     dataset, options = penstock.ImageFolder(VAL), {"batch_size": 8, "seed": 2, "shuffle": True}

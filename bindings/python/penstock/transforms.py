@@ -459,18 +459,24 @@ class RandomApply(Transform):
         super().__init__(transforms=pipeline_of(list(transforms)), p=_plain(p))
 
 
+def _one_each(transforms: Sequence[Any]) -> list:
+    """A step for each element, also of a Compose or list, which may hold several or none: these are not taken apart."""
+    each = [pipeline_of([one]) or [Identity().to_spec()] for one in transforms]
+    return [steps[0] if len(steps) == 1 else {"RandomApply": {"transforms": steps, "p": 1.0}} for steps in each]
+
+
 class RandomChoice(Transform):
-    """One of `transforms`, by the weights `p`."""
+    """One of `transforms`, by the weights `p`. A Compose or list among them is one."""
 
     def __init__(self, transforms: Sequence[Any], p: Optional[Sequence[float]] = None) -> None:
-        super().__init__(transforms=pipeline_of(list(transforms)), p=_plain(p))
+        super().__init__(transforms=_one_each(transforms), p=_plain(p))
 
 
 class RandomOrder(Transform):
-    """All of `transforms` in a random order."""
+    """All of `transforms` in a random order. A Compose or list among them stays in its order."""
 
     def __init__(self, transforms: Sequence[Any]) -> None:
-        super().__init__(transforms=pipeline_of(list(transforms)))
+        super().__init__(transforms=_one_each(transforms))
 
 
 class ToDtype(Transform):
