@@ -25,8 +25,10 @@ with penstock.mpi.join(MPI.COMM_WORLD, sys.argv[1], overrides=sys.argv[2:]) as r
         rank.serve()
     else:
         for split in ("train", "val"):
-            for images, labels in rank.DataLoader(split, output="OUTPUT"):
-                assert rank.trainers.allreduce(1) == rank.num_trainers
+            with rank.DataLoader(split, output="OUTPUT") as loader:
+                assert f"{len(loader)} batches of {loader.batch_size}" in repr(loader)
+                for images, labels in loader:
+                    assert rank.trainers.allreduce(1) == rank.num_trainers
         assert rank.trainers.Get_rank() == rank.number
         if "seed=13" in sys.argv and rank.number == 1:
             raise ValueError("unlucky")

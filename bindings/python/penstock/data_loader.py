@@ -316,6 +316,7 @@ class DataLoader:
         self._loads = 0                         # how often load_state_dict was called
 
     __class_getitem__ = classmethod(types.GenericAlias)  # DataLoader[Any], as in a program's annotations
+    _capped = False  # the job has a smaller batch size than the program said, by _open()
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
