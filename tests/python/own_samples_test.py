@@ -543,6 +543,19 @@ def test_resuming():
             assert got + digest(second) == wanted
 
 
+def test_resuming_where_texts_have_another_length():
+    def loader(root, **options):
+        return penstock.DataLoader([(torch.tensor(index), f"{root}/{index}.jpg") for index in range(12)], 4, **options)
+    with loader("/a") as first:
+        next(iter(first))
+        state = first.state_dict()
+    with loader("/another/machine") as second:
+        second.load_state_dict(state)
+        assert [texts[0] for _, texts in second] == ["/another/machine/4.jpg", "/another/machine/8.jpg"]
+    with loader("/a", limits__max_field_bytes=70_000) as named:  # is the program's to keep
+        raises(penstock.ConfigError, lambda: named.load_state_dict(state), "limits.max_field_bytes")
+
+
 def negative(picture):
     assert isinstance(picture, Image.Image) and picture.size == (32, 32)
     return Image.eval(picture, lambda value: 255 - value)

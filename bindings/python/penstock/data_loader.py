@@ -46,6 +46,7 @@ class _Unsaid:
 
 _UNSAID = _Unsaid()
 _MOST_IN_BATCH = 1 << 20  # of a job
+_FIELD_BYTES = 64 << 10   # limits.max_field_bytes where a job does not say it, nor its text
 
 
 def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: Optional[int]):
@@ -414,7 +415,7 @@ class DataLoader:
         other versions). The number of loaders is free. That of replicas is where replicas x batch_size is kept and `tail` is
         "pad" or "drop"; with "torch" only where both numbers give the same samples.
         """
-        text = _job.state_text(state, "load_state_dict")
+        text = self._with_this_room(_job.state_text(state, "load_state_dict"))
         before = self._native, self._seed, self._options["overrides"]
         expected = None if self._order is None else self._order.expected
         try:
@@ -433,6 +434,21 @@ class DataLoader:
         self._next_epoch = self._unasked = None
         self._cursor = self._resumed
         self._loads += 1
+
+    def _with_this_room(self, text: str) -> str:
+        """The state with this loader's limits.max_field_bytes, unless the program named that: of samples that Python makes it follows from
+        the sizes of those that were looked at, and says how their parts travel, not what they are."""
+        said = any(line.partition("=")[0] in ("limits", "limits.max_field_bytes") for line in self._given.overrides)
+        if self._given.layout is None or said:
+            return text
+        try:
+            state = json.loads(text)
+            then = json.loads(state["spec"])
+            now = json.loads(self._native.spec())["limits"]
+            then["limits"] = {**then["limits"], "max_field_bytes": now.get("max_field_bytes", _FIELD_BYTES)}
+            return json.dumps({**state, "spec": json.dumps(then)})
+        except (KeyError, TypeError, ValueError):
+            return text  # no such state: whoever reads it says so
 
     def _place_in(self, state: Mapping[str, Any], text: str) -> Tuple[int, int]:
         if self._order is None:
