@@ -328,6 +328,59 @@ def test_an_iter_that_fails_uses_up_no_epoch():
         assert wrapped.epoch == 3 and list(wrapped) == [] and wrapped.epoch == 4
 
 
+class Stateful:
+    """As torchdata's StatefulDataLoader: its state is the number of batches that it gave in the epoch that is under way."""
+
+    def __init__(self):
+        self.batches, self.given, self.first = list(torch_loader("train")), 0, 0
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        first, self.first = self.first, 0
+        for self.given, batch in enumerate(self.batches[first:], first + 1):
+            yield batch
+        self.given = 0
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.first = state["given"]
+
+
+def test_a_wrapped_loaders_state_is_of_what_was_given():
+    def batches(steps):
+        return [(batch.epoch, batch.indices.tolist(), batch[0].clone()) for batch in steps]
+
+    def equal(some, others):
+        return [one[:2] for one in some] == [one[:2] for one in others] and all(torch.equal(a[2], b[2]) for a, b in zip(some, others))
+
+    with penstock.wrap(Stateful(), JOB, split="train", prefetch=0) as train:
+        wanted = [batches(train) for _ in range(3)]
+        train.set_epoch(1)
+        steps = iter(train)
+        got = batches(next(steps) for _ in range(2))
+        middle = json.loads(json.dumps(train.state_dict()))
+        got += batches(steps)
+        assert equal(got, wanted[1])
+        end = train.state_dict()
+    for state, then in ((middle, [wanted[1][2:], wanted[2]]), (end, [wanted[2]])):
+        with penstock.wrap(Stateful(), JOB, split="train") as again:
+            again.load_state_dict(state)
+            for epoch in then:
+                assert equal(batches(again), epoch)
+            between = again.state_dict()  # nothing is ahead of the program there
+            assert between == {"penstock_epoch": 3, "loader": {"given": 0}}
+            next(iter(again))
+            raises(penstock.UsageError, "the wrapped Stateful counts batches that the program was not given yet (1)", again.state_dict)
+            again.load_state_dict({"given": 4})  # the loader's own
+            assert len(list(again)) == 1
+    with penstock.wrap(torch_loader("train"), JOB, split="train") as plain:
+        assert not hasattr(plain, "state_dict") and not hasattr(plain, "load_state_dict")
+
+
 def test_labels_and_images_are_as_many():
     index, image, _ = Photos("train")[0]
     for labels in ([1], torch.zeros(1)):

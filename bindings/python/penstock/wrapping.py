@@ -32,6 +32,7 @@ from .preprocessor import Preprocessor
 __all__ = ["collate_bytes", "wrap", "WrappedLoader"]
 
 _IGNORED_LABEL = -100
+_EPOCH = "penstock_epoch"  # in a state, beside the wrapped loader's own
 _SHAPE = "(indices, encoded images, labels, …)"
 
 
@@ -80,7 +81,9 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
     Returns
     -------
     An iterable with `len`, `set_epoch`, `reset`, `close`. Batches are tuples that also know `indices`, `valid`,
-    `substituted`, `epoch` and `step`. Other names are looked up at `loader`.
+    `substituted`, `epoch` and `step`. Other names are looked up at `loader`. `state_dict` and `load_state_dict`, where `loader`
+    has them (torchdata's StatefulDataLoader), keep the epoch, too; with batches taken ahead of the program, as `prefetch` does,
+    state_dict() is a UsageError, because the loader's state is of those.
 
     Notes
     -----
@@ -120,6 +123,7 @@ class WrappedLoader:
         self._next_epoch: Optional[int] = None
         self._last_epoch = -1
         self._iterations: weakref.WeakSet = weakref.WeakSet()
+        self._place: Optional[_Place] = None  # of the newest iteration
 
     def __iter__(self) -> Iterator:
         before = self._last_epoch, self._next_epoch
@@ -130,6 +134,7 @@ class WrappedLoader:
             self._last_epoch, self._next_epoch = before
             raise
         self._iterations.add(made)
+        self._place = made._place
         return made
 
     def __len__(self) -> int:
@@ -169,7 +174,22 @@ class WrappedLoader:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or "loader" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self.loader, name)
+        found = getattr(self.loader, name)
+        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(name, found)
+
+    def _state_dict(self) -> dict:
+        place = self._place
+        if place is not None and place.ahead > 0:
+            raise UsageError(f"state_dict(): the state of the wrapped {type(self.loader).__name__} counts batches that the program was not "
+                             f"given yet ({place.ahead})", "say prefetch=0, or save the state between epochs")
+        epoch = self.epoch if place is None or place.over else place.epoch
+        return {_EPOCH: epoch, "loader": self.loader.state_dict()}
+
+    def _load_state_dict(self, state: Any) -> None:
+        if isinstance(state, Mapping) and _EPOCH in state:  # else the loader's own, which knows of no epoch here
+            self._next_epoch, state = _job.epoch_of(state[_EPOCH]), state["loader"]
+        self.loader.load_state_dict(state)
+        self._place = None
 
     def __repr__(self) -> str:
         return f"<penstock.wrap({type(self.loader).__name__}) with {self.preprocessor!r}>"
@@ -179,6 +199,15 @@ class WrappedLoader:
         sampler = getattr(self.loader, "sampler", None)
         samples = len(sampler) if hasattr(sampler, "__len__") else 0
         return max(self._bad_samples["max_count"], int(self._bad_samples["max_fraction"] * samples))
+
+
+@dataclasses.dataclass
+class _Place:
+    """Where an iteration stands, also once nobody has that any more."""
+
+    epoch: int
+    ahead: int = 0     # batches of the loader that the program was not given
+    over: bool = False
 
 
 class _Facts(NamedTuple):
@@ -237,6 +266,7 @@ class _WrappedIteration:
     def __init__(self, owner: WrappedLoader, epoch: int) -> None:
         self._owner = owner
         self._epoch = epoch
+        self._place = _Place(epoch)
         self._step = 0
         self._bad = 0
         self._unusable: set = set()  # (place in the dataset, occurrence) of samples that searches have seen
@@ -270,6 +300,7 @@ class _WrappedIteration:
                 finally:
                     # Its traceback holds this frame: no cycle of ours shall keep torch's iterator and its workers.
                     del failure
+            self._place.over = True
             raise StopIteration
         try:
             # Ctrl-C ends this waiting, not the iteration: the batch stays the next one until it is there.
@@ -279,6 +310,8 @@ class _WrappedIteration:
             batch = self._finish(begun, *begun.made)
             self._bad += sum(map(bool, begun.made[1]))
             self._begun.popleft()
+            self._place.ahead -= 1
+            self._place.over = self._source is None and not self._begun and self._failure is None
         except Exception:
             self._stop("failed")
             raise
@@ -290,6 +323,7 @@ class _WrappedIteration:
         try:
             try:
                 batch = next(self._source)
+                self._place.ahead += 1
             except StopIteration:
                 self._source = None
                 return
