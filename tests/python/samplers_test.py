@@ -232,6 +232,21 @@ def test_repeated_indices_are_drawn_anew():
     assert torch.equal(images, once_more)
 
 
+def test_a_look_at_the_sampler_is_no_set_epoch():
+    for make in (lambda: penstock.RandomSampler(COUNT, seed=1), lambda: penstock.WeightedRandomSampler([1.0] * COUNT, 20, seed=1)):
+        with loader(make()) as train:
+            got = [indices_of(train)]
+            ahead = list(train.sampler)
+            got += [indices_of(train) for _ in range(2)]
+            assert ahead == got[1]
+            train.sampler.set_epoch(7)  # which the loader follows
+            got.append(indices_of(train))
+        for epoch, indices in zip((0, 1, 2, 7), got):
+            alone = make()
+            alone.set_epoch(epoch)
+            assert indices == list(alone), (epoch, alone)
+
+
 def test_two_passes_and_an_early_end():
     with loader(penstock.RandomSampler(COUNT, seed=1)) as train:
         first, second = iter(train), iter(train)
