@@ -10,6 +10,7 @@ import threading
 import warnings
 from unittest import mock
 
+import numpy
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
 from torchvision import transforms as V
@@ -294,14 +295,33 @@ class OwnSampler(DistributedSampler):
     """A class that the library does not know."""
 
 
+class Secretive(OwnSampler):
+    """The epoch that it has is nobody's business, or NumPy's."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._epoch = self.epoch
+        del self.epoch
+
+    def set_epoch(self, epoch):
+        self._epoch = numpy.int64(epoch)
+
+    def __iter__(self):
+        self.epoch = int(self._epoch)
+        try:
+            return super().__iter__()
+        finally:
+            del self.epoch
+
+
 def test_an_own_samplers_set_epoch_is_followed():
     def order_of(epoch):
         sampler = OwnSampler(folder(), 2, 1, seed=4)
         sampler.set_epoch(epoch)
         return list(sampler)
     for given in (lambda one: dict(batch_size=16, sampler=one), lambda one: dict(batch_sampler=BatchSampler(one, 16, False))):
-        for first in (None, 0, 5):
-            sampler = OwnSampler(folder(), 2, 1, seed=4)
+        for first, kind in ((None, OwnSampler), (0, OwnSampler), (5, OwnSampler), (None, Secretive), (5, Secretive)):
+            sampler = kind(folder(), 2, 1, seed=4)
             with penstock.DataLoader(folder(), **given(sampler)) as loader:
                 if first is None:  # nothing said: each iteration is the next epoch
                     assert [order(loader) for _ in range(3)] == [order_of(epoch) for epoch in range(3)]

@@ -8,6 +8,7 @@ others, so that is refused.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import operator
@@ -32,10 +33,18 @@ def send_epoch(epoch: int, *samplers: Any) -> None:
             return
 
 
+def epoch_of(sampler: Any) -> Optional[int]:
+    """The epoch that a sampler has: its `epoch`, as torch's have it, or `_epoch`. None of one that shows neither."""
+    for name in ("epoch", "_epoch"):
+        with contextlib.suppress(TypeError):  # None, or another kind of thing
+            return operator.index(getattr(sampler, name, None))  # type: ignore[arg-type]
+    return None
+
+
 def sampler_with_epoch(sampler: Any) -> Any:
     """It, or the one within a batch sampler, whose set_epoch() a program calls, and that shows the epoch it has; else None."""
     within = sampler.within if isinstance(sampler, Flattened) else (sampler,)
-    return next((one for one in within if hasattr(one, "set_epoch") and isinstance(getattr(one, "epoch", None), int)), None)
+    return next((one for one in within if hasattr(one, "set_epoch") and epoch_of(one) is not None), None)
 
 
 class Flattened:
@@ -215,7 +224,7 @@ def _evaluated(sampler: Any, epoch: int) -> List[int]:
     """What the program's sampler gives for an epoch: places in the data set that the program knows."""
     sampler = sampler.sampler if isinstance(sampler, OfRows) else sampler
     followed = sampler_with_epoch(sampler)
-    before = None if followed is None else followed.epoch
+    before = epoch_of(followed)
     send_epoch(epoch, sampler)
     given = list(map(operator.index, sampler))
     if followed is not None:  # what the program said to it still counts when an iteration begins

@@ -27,7 +27,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, 
 from . import _generators, _given, _here, _job, _penstock, _torch_datasets, _torch_transforms, _torch_words, _worker
 from ._no_batches import Cut, NoBatches
 from ._place import has_receiver, of_distributed, place
-from ._program_order import BatchOrder, OfRows, Order, ProgramOrder
+from ._program_order import BatchOrder, OfRows, Order, ProgramOrder, epoch_of
 from ._tensors import made_as
 from .batch import DictBatch, Facts, ListBatch, TupleBatch
 from .errors import ConfigError, DatasetError, Error, RunError, UsageError, as_raised, warn
@@ -661,12 +661,13 @@ class DataLoader:
 
     def _follow(self) -> None:
         """What the program has said since, to its sampler or by its data set: of the coming epoch."""
-        if self._followed is not None and self._followed.epoch >= 0:
-            said = self._followed.epoch != self._followed_epoch
+        epoch = epoch_of(self._followed)
+        if epoch is not None and epoch >= 0:
+            said = epoch != self._followed_epoch
             # Who has said an epoch to it once gets that until it says another, as from torch's.
             if said or (self._follows and self._next_epoch is None and self._resumed is None):
-                self._followed_epoch, self._follows = self._followed.epoch, True
-                self._set_epoch(_job.epoch_of(self._followed_epoch))
+                self._followed_epoch, self._follows = epoch, True
+                self._set_epoch(_job.epoch_of(epoch))
         if self._seeded_by is not None and _torch_words.seed_of(self._seeded_by) != self._seed_then:
             self._seeded_by = None
             warn("the generator was seeded again after this DataLoader was made, whose order follows from the seed it had then and the epoch: "
@@ -680,8 +681,9 @@ class DataLoader:
 
     def _epoch_was_sent(self) -> None:
         """Of the loader's own epoch: not by the program."""
-        if self._followed is not None:
-            self._followed_epoch = self._followed.epoch
+        epoch = epoch_of(self._followed)
+        if epoch is not None:
+            self._followed_epoch = epoch
 
     def _follow_length(self) -> None:
         """A data set in this process may have another length in each epoch, which torch's samplers ask for anew."""
