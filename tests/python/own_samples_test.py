@@ -140,6 +140,19 @@ def test_the_programs_generators_stay_as_they_were():
         assert [(float(a), b) for a, b in loader] == first
 
 
+def test_numpy_samples_for_a_collate_fn():
+    samples = [(numpy.full((2, 3), index, numpy.float32), numpy.int32(index), numpy.array([index > 1, True]), index, f"text {index}")
+               for index in range(4)]
+    for workers in (0, 1) if FULL else (0,):
+        with penstock.DataLoader(samples, 4, output="numpy", collate_fn=list, num_workers=workers) as loader:
+            made, = loader
+            assert type(made[2][1]) is numpy.int32 and same(list(made), samples), made
+        with penstock.DataLoader(samples, 4, output="numpy", num_workers=workers) as loader:
+            (arrays, numbers, flags, counts, texts), = loader
+            assert arrays.shape == (4, 2, 3) and numbers.tolist() == counts.tolist() == [0, 1, 2, 3] and texts == tuple(s[-1] for s in samples)
+            assert {type(one) for one in (arrays, numbers, flags, counts)} == {numpy.ndarray} and flags.dtype == bool
+
+
 def test_samples_without_parts():
     boxes = [[] if index != 7 else [index] for index in range(40)]
     for samples in ([{}] * 8, [([], {})] * 8, boxes):

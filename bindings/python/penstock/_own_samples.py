@@ -315,7 +315,8 @@ class Layout:
         if not leaf.dtype:
             return self._unpickled(fetched(value, self.stayed))
         if leaf.kind == _ARRAY:
-            return value.numpy() if leaf.shape else value.numpy()[()]
+            array = value.numpy() if hasattr(value, "numpy") else value  # is one already with output="numpy"
+            return array if leaf.shape else array[()]
         return value
 
     def size_of(self, sample: Any) -> int:
