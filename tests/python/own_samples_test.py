@@ -149,8 +149,31 @@ def test_numpy_samples_for_a_collate_fn():
             assert type(made[2][1]) is numpy.int32 and same(list(made), samples), made
         with penstock.DataLoader(samples, 4, output="numpy", num_workers=workers) as loader:
             (arrays, numbers, flags, counts, texts), = loader
-            assert arrays.shape == (4, 2, 3) and numbers.tolist() == counts.tolist() == [0, 1, 2, 3] and texts == tuple(s[-1] for s in samples)
+            assert arrays.shape == (4, 2, 3) and numbers.tolist() == counts.tolist() == [0, 1, 2, 3]
+            assert texts == tuple(one[-1] for one in samples)
             assert {type(one) for one in (arrays, numbers, flags, counts)} == {numpy.ndarray} and flags.dtype == bool
+
+
+def test_dicts_of_samples_made_in_python():
+    from torchvision import transforms as V
+    from torchvision.datasets import ImageFolder
+    keys = {"image": "pixel_values", "label": "labels"}
+    steps = [V.Resize((32, 32)), Image.Image.copy, V.PILToTensor()]
+    theirs, ours = ImageFolder(TRAIN, V.Compose(steps)), penstock.ImageFolder(TRAIN)
+    for dataset, options in ((theirs, {}), (ours, dict(transform=steps[1:], batch_size=1)), (theirs, dict(collate_fn=default_collate))):
+        options = {"batch_size": 8, **options}
+        with penstock.DataLoader(dataset, batch="dict", keys=keys, **options) as named, penstock.DataLoader(dataset, **options) as plain:
+            batch, (images, labels) = next(iter(named)), next(iter(plain))
+            assert isinstance(batch, dict) and list(batch) == ["pixel_values", "labels"], batch
+            assert torch.equal(batch["pixel_values"], images) and torch.equal(batch["labels"], labels)
+    with penstock.DataLoader(Rich(), 8, batch="dict", keys={"number": "count"}) as named:
+        assert next(iter(named))["count"].tolist() == list(range(8))
+    for wrong, words in (({"label": "labels"}, ("no field 'label'", "'number'")), ({"number": "name"}, ("the same name",))):
+        raises(penstock.UsageError, lambda: penstock.DataLoader(Rich(), 8, batch="dict", keys=wrong), *words)
+    for dataset in (Numbered(), Lengthening(10), Uneven()):
+        raises(penstock.UsageError, lambda: penstock.DataLoader(dataset, 8, batch="dict"), f"{type(dataset).__name__}'s samples are made in")
+    with penstock.DataLoader(Numbered(), 8, batch="dict", keys={"first": "one"}, collate_fn=lambda samples: {"first": samples}) as loader:
+        assert list(next(iter(loader))) == ["one"]
 
 
 def test_samples_without_parts():
@@ -631,9 +654,11 @@ def test_steps_around_one_that_cannot_be_translated():
         batch, = loader
         assert batch["number"].tolist() == list(range(6)) and all(torch.equal(one, wanted) for one in batch["image"])
     # Pictures that penstock could read, whose first steps do not end in one size.
-    with penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, transform=[V.Resize(40), Image.Image.copy, V.CenterCrop(32), V.PILToTensor()]) as loader:
+    several = [V.Resize(40), Image.Image.copy, V.CenterCrop(32), V.PILToTensor()]
+    with penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, transform=several) as loader:
         assert next(iter(loader))[0].shape == (16, 3, 32, 32)
-    raises(penstock.UsageError, lambda: penstock.DataLoader(Pictures(), 6, transform=[T.Resize((32, 32)), negative]), "Resize(size=[32, 32]", "negative()")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(Pictures(), 6, transform=[T.Resize((32, 32)), negative]), "Resize(size=[32, 32]",
+           "negative()")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="none of the samples that were looked at")
         with penstock.DataLoader([torch.ones(3, 4)] * 4, 4, transform=[negative]) as loader:

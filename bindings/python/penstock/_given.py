@@ -32,6 +32,7 @@ class Given(NamedTuple):
     notes: Sequence[Any] = ()     # of describe_transforms
     tv_image: bool = False        # its pictures are torchvision's tv_tensors.Image to a collate_fn
     target: Optional[Callable[[int], Any]] = None  # of a sample, where it is no label that loaders read
+    pair: tuple = ()              # names of a sample's two parts, where Python makes samples of a data set that is known
 
 
 class Asked(NamedTuple):
@@ -52,6 +53,7 @@ class Asked(NamedTuple):
     collates: bool = False        # a collate_fn was given
 
 
+_PAIR = ("image", "label")
 _IN_THIS_PROCESS = {"workers": 1, "attempts": 100, "timeout_s": 1e6, "start_timeout_s": 1e6}  # a debugger may stop in it
 
 
@@ -102,7 +104,7 @@ def _read_dataset(dataset: Any, asked: Asked) -> Given:
     torchs = not hasattr(dataset, "to_spec")
     if transform is None and torchs:
         if asked.collates:
-            return _read_python(dataset, None, "it has no transform: its pictures are the collate_fn's", asked)
+            return _read_python(dataset, None, "it has no transform: its pictures are the collate_fn's", asked)._replace(pair=_PAIR)
         raise UsageError(f"{type(dataset).__name__} has no transform: its pictures cannot be put together to batches",
                          "give it a transform that ends in tensors of one size, as for torch's DataLoader")
     translated = _translated(transform, asked)
@@ -132,10 +134,10 @@ def _read_partly(dataset: Any, found: Any, transform: Any, translated: Any, aske
         begun = _prefix.Begun.of(found.source, translated.steps, translated.rest, _job.overrides_of("", {}, asked.more, asked.words))
     if begun is not None:
         notes = _transform_notes.begun_in_python(translated.notes)
-        return _read_python(begun, None, translated.why, asked, notes, found.rows, found.kept)
+        return _read_python(begun, None, translated.why, asked, notes, found.rows, found.kept)._replace(pair=_PAIR)
     does_it_itself = asked.transform is None and not hasattr(dataset, "to_spec")
     return _read_python(dataset, None if does_it_itself else transform, translated.why, asked,
-                        _transform_notes.all_in_python(translated.notes))
+                        _transform_notes.all_in_python(translated.notes))._replace(pair=_PAIR)
 
 
 def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:

@@ -196,6 +196,15 @@ class Layout:
         table = [[self.name(place), dtype, list(leaf.shape)] for place, (dtype, leaf) in enumerate(zip(types, self.leaves))]
         return [*table, [_ODD, "bytes", []]]
 
+    def names(self, of_pair: Sequence[str]) -> Optional[Sequence[str]]:
+        """The names of a sample's parts: a dict's own, `of_pair` for a tuple of two; empty where they have none. None: nobody knows."""
+        if self._of_objects:
+            return None
+        kind, made, *_, parts = self.tree or ("", None, ())
+        if kind == "dict":
+            return self.tree[2]
+        return of_pair if made is tuple and len(parts) == len(of_pair) else ()
+
     @property
     def of_one_shape(self) -> bool:
         """Nothing travels as bytes but texts and bytes: a batch needs no sample of its own."""

@@ -139,7 +139,8 @@ class DataLoader:
         "torch" (default where torch is installed) or "numpy".
     batch
         "list": `images, labels = batch`, and a dataset's further fields after them; "dict": `batch["image"]`,
-        `batch["label"]`. A text field is a list of str, a bytes field a list of bytes, as torch's default_collate has it.
+        `batch["label"]`. A text field is a list of str, a bytes field a list of bytes, as torch's default_collate has it. Of a data set
+        of your own whose samples Python makes as they are, "dict" is for dicts, and refused for others without a `collate_fn`.
     keys
         New names of fields for batch="dict", as in {"image": "pixel_values", "label": "labels"}.
     dtype
@@ -248,6 +249,11 @@ class DataLoader:
             if given.layout is not None and value is not None:
                 raise UsageError(f"{name}={value!r} is for pictures that loaders make, and {type(dataset).__name__}'s samples are made in "
                                  "Python", "let the data set or the collate_fn convert them")
+        known = None if given.layout is None else given.layout.names(given.pair)  # of samples made in Python
+        if self._as_dict and known is not None and not known and collate_fn is None:
+            raise UsageError(f"batch=\"dict\": {type(dataset).__name__}'s samples are made in Python, and are no dicts",
+                             "let the data set return dicts, or a collate_fn make them")
+        self._pair = given.pair if self._as_dict and known == given.pair else ()
         lines = list(given.overrides)
         programs = order.sampler if given.rows is None or order.sampler is None else OfRows(order.sampler, given.rows)
         self._order = None if programs is None else \
@@ -299,11 +305,13 @@ class DataLoader:
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         if given.layout is not None:
             self._names.remove("image")  # one pixel, for the pipeline
-        for name in self._keys:
-            if name not in self._names and given.layout is None:
-                raise UsageError(f"keys: a batch has no field {name!r}", f"its fields are {self._names}")
-        if len({self._keys.get(name, name) for name in self._names}) < len(self._names):
-            raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {self._names}")
+        named = self._names if given.layout is None else known if collate_fn is None else None
+        if named is not None:
+            for name in self._keys:
+                if name not in named:
+                    raise UsageError(f"keys: a batch has no field {name!r}", f"its fields are {list(named)}")
+            if len({self._keys.get(name, name) for name in named}) < len(named):
+                raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {list(named)}")
         self._raw = frozenset(at for at, name in enumerate(self._names) if self._native.is_image(name))
         self._collating = threading.RLock()     # one batch of samples made in Python at a time
         self._iterations: Any = weakref.WeakSet()   # not yet at their end; close() ends them
@@ -764,7 +772,7 @@ class DataLoader:
         fields = dict(zip(self._names, values))
         if layout is not None and self._collate_fn is None:
             try:
-                batch = layout.batch(fields)
+                batch = self._named(layout.batch(fields))
             except (RuntimeError, TypeError, ValueError, LookupError) as error:
                 odd = [] if isinstance(error, Error) else layout.unlike(fields)
                 if not odd:
@@ -773,7 +781,7 @@ class DataLoader:
                 raise as_raised(DatasetError(f"samples {indices[odd].tolist()} are not like those that were looked at, and cannot be put "
                                              f"together with the others of their batch: {error}"), type(error).__mro__, error)
         else:
-            samples = layout.samples(fields) if layout is not None else \
+            samples = list(map(self._named, layout.samples(fields))) if layout is not None else \
                 self._read_samples(values, facts.indices if one is None else one(facts.indices))
             with _generators.kept_alone():
                 _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
@@ -786,6 +794,10 @@ class DataLoader:
         if type(batch) is dict:
             return DictBatch((self._keys.get(name, name), value) for name, value in batch.items())._describe(facts, one)
         return batch
+
+    def _named(self, pair: Any) -> Any:
+        """A sample or batch of two parts, made in Python, as batch="dict" wants it."""
+        return dict(zip(self._pair, pair)) if self._pair and type(pair) in (tuple, list) and len(pair) == len(self._pair) else pair
 
     def _read_samples(self, values: list, indices: Any) -> list:
         """The samples of a batch whose pictures loaders read, as the data set would return them."""
