@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import types as _types
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from ._job import dtype_name as _dtype_name
 from ._torch_reading import PILLOWS as _PILLOWS, plain as _plain
+from ._worker import Refused as _Refused, resolve as _resolve
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
@@ -508,19 +510,29 @@ class CutMix(Transform):
         super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
 
 
+def _is_found(function: Callable, name: str) -> bool:
+    """Whether it is what a worker finds by that name: of a method it finds the class's function, without the object."""
+    try:
+        found = _resolve(name)
+    except (_Refused, ImportError, ValueError):
+        return False
+    return found is function or (isinstance(function, _types.MethodType) and found == function)  # a class's method is another each time
+
+
 class Python(Transform):
     """A function of the program's own: uint8 [height, width, 3] and a numpy Generator in, an array of that shape out.
 
     `function` is "package.module:name", or the function itself, which the loaders' Python workers must be able to import
-    by its module and name: none of `__main__`, and no lambda. Change `version` with its code: runs of the two are then told apart.
+    by its module and name: none of `__main__`, no lambda, and no method of an object. Change `version` with its code: runs of the
+    two are then told apart.
     """
 
     def __init__(self, function: Union[str, Callable], version: str = "") -> None:
         if callable(function):
             module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<no name>")
-            if module in (None, "__main__") or "<" in name:
+            if module in (None, "__main__") or "<" in name or not _is_found(function, f"{module}:{name}"):
                 raise UsageError(f"Python({name}): workers cannot import this function",
                                  "define it by name at the top of a module of its own, neither in another function nor in the "
-                                 "program itself (__main__), and give what the program imports from there")
+                                 "program itself (__main__), nor as an object's method, and give what the program imports from there")
             function = f"{module}:{name}"
         super().__init__(function=function, version=version)
