@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 import penstock
 from penstock import _worker
 from jobs import FULL, run_tests
-from own_data import Broken, Slow, one_process_that_imports, same
+from own_data import Broken, Outliers, Slow, one_process_that_imports, same
 from photos import JOB, WORK, raises
 
 warnings.filterwarnings("ignore", message=".*read and transformed in Python.*")
@@ -184,6 +184,21 @@ def test_a_batch_whose_collate_fn_was_interrupted_comes_again():
             raises(KeyboardInterrupt, lambda: next(steps))
             found += next(steps)
         assert found == list(range(64)) and next(steps, None) is None
+
+
+def test_a_batch_with_large_parts_comes_again():
+    for workers in (0, 1):
+        interrupts = [KeyboardInterrupt, KeyboardInterrupt]
+        def collate(samples):
+            if len(samples[1][1]) == 50_000 and interrupts:
+                raise interrupts.pop()
+            return samples
+        with penstock.DataLoader(Outliers(), 4, num_workers=workers, collate_fn=collate) as loader:
+            steps = iter(loader)
+            next(steps)
+            for _ in range(2):
+                raises(KeyboardInterrupt, lambda: next(steps))
+            assert [len(numbers) for _, numbers, _ in next(steps)] == [0, 50_000, 0, 0] and len(list(steps)) == 4
 
 
 def test_what_workers_cannot_be_sent_is_named():

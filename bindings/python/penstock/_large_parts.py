@@ -3,10 +3,11 @@ own.
 
     kept = LargeParts(room)
     sent = kept.sent(data)         # where a sample is made: `data` itself, or a name for it, which its contents decide
-    data = fetched(sent)           # in the program, on the same node
+    data = fetched(sent, reads)    # in the program, on the same node
+    reads.settle(True)             # once it has the batch
 
-   worker:   made, kept in a memfd ----------------------------> seen to be empty: closed
-   program:       finds it by name in /proc, reads it, empties it -^
+   worker:   made, kept in a memfd ---------------------------------------------> seen to be empty: closed
+   program:       finds it by name in /proc, reads it, has the batch, empties it -^
 
 Whoever made the sample keeps its part until the program has it: KEPT_BYTES at most, because nobody fetches what was made for an
 iteration that was broken off, or made twice, and as many as it may have files open. A worker that dies takes parts with it that were
@@ -158,13 +159,45 @@ def escaped(data: AnyStr) -> AnyStr:
     return _like(data, _AS_IT_IS) + data if data[:2] in (_like(data, _MARK), _like(data, _AS_IT_IS)) else data
 
 
-def fetched(sent: AnyStr, stayed: Optional[Stayed] = None) -> AnyStr:
+class Reads:
+    """Workers' parts that were read for the batch that is put together. They stay until the program has it: an interrupt may come
+    before, and then they are read once more. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._files: Dict[Tuple[str, str], None] = {}  # (path, name)
+
+    def read(self, path: str, name: str) -> Optional[bytes]:
+        """None where the part is not there, or is another sample's of this batch."""
+        data = kept_at(path, name) if (path, name) not in self._files else None
+        if data is not None:
+            self._files[path, name] = None
+        return data
+
+    def settle(self, done: bool) -> None:
+        """The batch is there; False: it will be put together once more, or nobody wants it."""
+        while self._files:
+            file = next(reversed(self._files))
+            if done:
+                _empty(*file)
+            del self._files[file]
+
+
+def _empty(path: str, name: str) -> None:
+    """What the worker has under that name at that path. It may have closed it, and have another file there."""
+    with contextlib.suppress(OSError):
+        if os.readlink(path).partition(" ")[0] == f"/memfd:{name}":
+            with open(path, "r+b") as file:
+                if os.readlink(f"/proc/self/fd/{file.fileno()}").partition(" ")[0] == f"/memfd:{name}":
+                    file.truncate(0)
+
+
+def fetched(sent: AnyStr, reads: Reads, stayed: Optional[Stayed] = None) -> AnyStr:
     """The part again. DatasetError where neither `stayed` nor a child of this process has it (any more)."""
     if sent[:2] == _like(sent, _AS_IT_IS):
         return sent[2:]
     if sent[:2] != _like(sent, _MARK):
         return sent
-    return _like(sent, _found(_bytes_of(sent[2:]).decode(), stayed))
+    return _like(sent, _found(_bytes_of(sent[2:]).decode(), reads, stayed))
 
 
 # Where parts were seen, by name: one look at the workers' files, of which there are many, finds all that are there. Replaced as a
@@ -181,7 +214,7 @@ def _look() -> None:
     _seen_at = seen
 
 
-def _found(name: str, stayed: Optional[Stayed]) -> bytes:
+def _found(name: str, reads: Reads, stayed: Optional[Stayed]) -> bytes:
     for data in () if stayed is None else stayed.taken(name):
         return data
     for looks in range(4):
@@ -190,7 +223,7 @@ def _found(name: str, stayed: Optional[Stayed]) -> bytes:
         paths = _seen_at.get(name, [])
         with contextlib.suppress(IndexError):  # another thread has taken the last one
             while paths:
-                data = kept_at(paths.pop(), name, then=lambda file: file.truncate(0))
+                data = reads.read(paths.pop(), name)
                 if data is not None:
                     return data
     raise DatasetError("a part of a sample is larger than limits.max_field_bytes, and is not kept any more: the worker that made it has "

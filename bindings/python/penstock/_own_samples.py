@@ -26,7 +26,7 @@ import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._job import dtype_name
-from ._large_parts import LargeParts, Stayed, escaped, fetched
+from ._large_parts import LargeParts, Reads, Stayed, escaped, fetched
 from ._pickled import is_plain, pickled_value, unpickled_value
 from ._prefix import Begun
 from ._worker import Refused, sample_of, seed_generators, why
@@ -159,6 +159,7 @@ class Layout:
         self.tree = tree
         self.leaves = list(leaves)
         self.stayed = Stayed(_MOST_STAYED) if in_process else None  # objects by their pickles, and large parts by their names
+        self.reads = Reads()  # of workers' large parts
 
     @staticmethod
     def of(samples: Sequence[Any], small_may_differ: bool = False, in_process: bool = False) -> "Layout":
@@ -283,12 +284,12 @@ class Layout:
     def _of_all(self, place: int, leaf: _Leaf, fields: Mapping[str, Any]) -> Any:
         column = fields[self.name(place)]
         if leaf.kind in (_TEXT, _BYTES):
-            return [fetched(one, self.stayed) for one in column]
+            return [fetched(one, self.reads, self.stayed) for one in column]
         return column != 0 if leaf.dtype == "bool" or leaf.kind == _BOOL else column
 
     def samples(self, fields: Mapping[str, Any]) -> List[Any]:
         """Each sample by itself. Tensors of one shape are views of the batch's memory. DatasetError where one could not be made."""
-        odd = {place: fetched(fields[_ODD][place], self.stayed) for place in self.unlike(fields)}
+        odd = {place: fetched(fields[_ODD][place], self.reads, self.stayed) for place in self.unlike(fields)}
         columns = []
         for place, leaf in enumerate(self.leaves):
             column = self._of_all(place, leaf, fields)
@@ -308,11 +309,13 @@ class Layout:
 
     def forget(self) -> None:
         """Nobody takes what was made for batches until now."""
+        self.reads.settle(False)
         if self.stayed is not None:
             self.stayed.clear()
 
     def settle(self, done: bool) -> None:
         """The batch whose fields were read last was put together, or will be once more."""
+        self.reads.settle(done)
         if self.stayed is not None:
             self.stayed.settle(done)
 
@@ -322,7 +325,7 @@ class Layout:
         if leaf.kind in (_TEXT, _BYTES):
             return value
         if not leaf.dtype:
-            return self._unpickled(fetched(value, self.stayed))
+            return self._unpickled(fetched(value, self.reads, self.stayed))
         if leaf.kind == _ARRAY:
             array = value.numpy() if hasattr(value, "numpy") else value  # is one already with output="numpy"
             return array if leaf.shape else array[()]

@@ -151,19 +151,15 @@ def memory_files(process):
             yield path, target[len("/memfd:"):].partition(" ")[0]
 
 
-def kept_at(path, name, then=None):
+def kept_at(path, name):
     """What the file in memory keeps under that name, or None. `name` ends in the digest of the contents: what another has put there,
-    or is not all there yet, is passed over. `then`: called with the open file behind that, for one that is not sealed."""
+    or is not all there yet, is passed over."""
     try:
         if os.readlink(path).partition(" ")[0] != f"/memfd:{name}":
             return None
-        with open(path, "r+b" if then else "rb") as file:
+        with open(path, "rb") as file:
             data = file.read()
-            if hashlib.blake2b(data, digest_size=16).hexdigest() != name.rpartition("-")[2]:
-                return None
-            if then:
-                then(file)
-            return data
+        return data if hashlib.blake2b(data, digest_size=16).hexdigest() == name.rpartition("-")[2] else None
     except OSError:
         return None  # closed meanwhile
 
