@@ -665,6 +665,14 @@ def test_steps_around_one_that_cannot_be_translated():
             raises(penstock.DatasetError, lambda: list(loader), "__getitem__ returned Tensor: expected a dict of fields or a tuple")
 
 
+def test_a_data_set_that_makes_its_samples_has_no_steps_to_describe():
+    for dataset in (Slow(), []):
+        with penstock.DataLoader(dataset, 4) as loader:
+            file = io.StringIO()
+            assert penstock.describe_transforms(loader, file=file) + "\n" == file.getvalue()
+            assert "samples are made in Python" in file.getvalue() and "CenterCrop" not in file.getvalue()
+
+
 class Locked:
     """No worker process can have it."""
 

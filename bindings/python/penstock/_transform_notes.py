@@ -230,12 +230,18 @@ def _notes_of(what: Any) -> tuple:
         return list(notes), ""
     native = getattr(what, "_native", None)
     if native is not None and hasattr(native, "spec"):
-        return [of_spec(spec) for spec in json.loads(native.spec())["split"]["pipeline"]], ""
+        return [of_spec(spec) for spec in json.loads(native.spec())["split"].get("pipeline", [])], ""  # none of epochs without a batch
     from ._torch_transforms import translate
     if what is None:
         raise UsageError("describe_transforms(None): nothing to describe", "give a DataLoader, or a transform")
     translated = translate(what)
     return translated.notes, translated.why
+
+
+def _makes_samples_itself(what: Any) -> bool:
+    """Is it a loader whose data set makes the samples, by transforms that nobody here knows?"""
+    given = getattr(what, "_given", None)
+    return getattr(given, "layout", None) is not None and not given.notes
 
 
 def describe_transforms(what: Any, file: Optional[TextIO] = None) -> str:
@@ -244,6 +250,10 @@ def describe_transforms(what: Any, file: Optional[TextIO] = None) -> str:
 
     UsageError for what is neither a loader nor a transform.
     """
+    if _makes_samples_itself(what):
+        text = "Its samples are made in Python, by the data set: there are no steps to describe."
+        print(text, file=file or sys.stdout)
+        return text
     notes, why = _notes_of(what)
     of_loader = hasattr(what, "_given") or hasattr(what, "_transform_notes")
     lines = [f"{number}. {note.step}\n     runs: {_where(note, of_loader)}\n     {note.pixels}" for number, note in enumerate(notes, 1)]
