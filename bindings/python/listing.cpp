@@ -19,7 +19,7 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-// Keys are names of files, which may be no UTF-8: as os.fsdecode() has them.
+// Keys and classes are names of files and folders, which may be no UTF-8: as os.fsdecode() has them.
 nb::object file_name(const std::string& text) {
   return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
@@ -32,6 +32,12 @@ struct Listing {
     nb::list keys;
     for (int64_t i = 0; i < source->size(); ++i) keys.append(file_name(source->key(i)));
     return keys;
+  }
+
+  nb::list class_names() const {
+    nb::list names;
+    for (const std::string& name : source->class_names()) names.append(file_name(name));
+    return names;
   }
 
   std::vector<int64_t> labels() const {
@@ -75,7 +81,7 @@ void register_listing(nb::module_& module) {
           },
           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("split"), nb::arg("overrides"))
       .def_prop_ro("size", [](const Listing& self) { return self.source->size(); })
-      .def_prop_ro("class_names", [](const Listing& self) { return self.source->class_names(); })
+      .def_prop_ro("class_names", &Listing::class_names)
       .def_prop_ro("folder", [](const Listing& self) { return file_name(self.folder); })
       .def("keys", &Listing::keys)
       .def("labels", &Listing::labels)

@@ -89,6 +89,16 @@ def test_pixels_without_a_file():
         assert label == 3 and numpy.array_equal(numpy.asarray(picture), rows[13, 1:].reshape(3, 32, 32).transpose(1, 2, 0))
 
 
+def test_class_folders_may_have_any_name():
+    with tempfile.TemporaryDirectory(dir=WORK) as work:
+        name = os.fsdecode(b"caf\xe9")
+        shutil.copytree(os.path.join(TRAIN, folder().classes[0]), os.path.join(work, name))
+        ours = penstock.ImageFolder(work)
+        assert ours.classes == [name] and ours.class_to_idx == {name: 0} and ours.samples[0][0].startswith(os.path.join(work, name))
+        with penstock.DataLoader(ours, 4, transform=STEPS) as loader:
+            assert loader.classes == loader.dataset.classes == [name]
+
+
 def test_what_cannot_be_listed_or_read_says_why():
     raises(penstock.DatasetError, lambda: len(penstock.ImageFolder(os.path.join(WORK, "nowhere"))), "does not exist")
     with tempfile.TemporaryDirectory(dir=WORK) as work:
