@@ -149,8 +149,9 @@ void register_loader(nb::module_& module) {
       nb::arg("serve"),
       "serve(name, descriptor) takes requests for the dataset `here:name`, for whoever waits for a batch, and owns the "
       "descriptor; False: there is none of that name.");
-  module.def("save_state", &save_state, nb::arg("path"), nb::arg("json"));
-  module.def("load_state", &load_state, nb::arg("path"));
+  // A disk may take its time, in which the program's other threads go on.
+  module.def("save_state", &save_state, nb::arg("path"), nb::arg("json"), nb::call_guard<Unlocked>());
+  module.def("load_state", &load_state, nb::arg("path"), nb::call_guard<Unlocked>());
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
   nb::class_<ExportedMemoryHandle>(module, "ExportedGpuMemory",

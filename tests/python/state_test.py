@@ -31,6 +31,8 @@ import os
 import pickle
 import re
 import shutil
+import threading
+import time
 import warnings
 from unittest import mock
 
@@ -272,6 +274,27 @@ def test_files_of_states():
     raises(penstock.RunError, lambda: penstock.load_state(path + ".not_there"), "not_there")
     raises(penstock.UsageError, lambda: penstock.save_state(path, [1]), "save_state")
     raises(penstock.UsageError, lambda: penstock.save_state(path, {"model": object()}), "save_state")
+
+
+def test_other_threads_go_on_while_a_state_is_saved_or_loaded():
+    path, text = os.path.join(WORK, "large.state"), json.dumps({"note": "x" * 40_000_000})
+    for call in (lambda: penstock._penstock.save_state(path, text), lambda: penstock._penstock.load_state(path)):
+        ticks, over = [], threading.Event()
+
+        def tick():
+            while not over.wait(0.001):
+                ticks.append(time.monotonic())
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        begun = time.monotonic()
+        call()
+        ended = time.monotonic()
+        over.set()
+        thread.join()
+        between = sum(begun < one < ended for one in ticks)
+        assert between >= 5, (between, ended - begun)  # holding the GIL it is 0, or 1 right at an end
+    os.remove(path)
 
 
 def test_several_loaders_and_passes():
