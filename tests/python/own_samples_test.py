@@ -176,6 +176,13 @@ def test_dicts_of_samples_made_in_python():
         assert list(next(iter(loader))) == ["one"]
 
 
+def test_samples_of_very_many_parts():
+    samples = [list(range(first, first + 10_020)) for first in (0, 7)]
+    with penstock.DataLoader(samples, 2) as loader:
+        batch, = loader
+    assert [one.tolist() for one in batch] == [list(pair) for pair in zip(*samples)]
+
+
 def test_samples_without_parts():
     boxes = [[] if index != 7 else [index] for index in range(40)]
     for samples in ([{}] * 8, [([], {})] * 8, boxes):

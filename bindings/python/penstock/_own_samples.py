@@ -158,6 +158,7 @@ class Layout:
     def __init__(self, tree: Any, leaves: Sequence[_Leaf], in_process: bool = False) -> None:
         self.tree = tree
         self.leaves = list(leaves)
+        self._digits = max(4, len(str(len(self.leaves) - 1)))  # of names, whose order as texts is that of the leaves
         self.stayed = Stayed(_MOST_STAYED) if in_process else None  # objects by their pickles, and large parts by their names
         self.reads = Reads()  # of workers' large parts
 
@@ -189,7 +190,7 @@ class Layout:
         return Layout(tree, leaves, in_process)
 
     def name(self, place: int) -> str:
-        return f"leaf{place:04d}"
+        return f"leaf{place:0{self._digits}d}"
 
     def field_table(self) -> list:
         """[name, dtype, shape] of each leaf as the field that it travels as."""
