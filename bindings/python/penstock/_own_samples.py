@@ -29,7 +29,7 @@ from ._job import dtype_name
 from ._large_parts import LargeParts, Reads, Stayed, escaped, fetched
 from ._pickled import is_plain, pickled_value, unpickled_value
 from ._prefix import Begun
-from ._worker import Refused, sample_of, seed_generators, why
+from ._worker import Refused, names_of_dtypes, sample_of, seed_generators, why
 from .errors import DatasetError, as_raised, typed
 
 # Leaves by what they are for the program.
@@ -106,9 +106,9 @@ def _leaf_of(value: Any) -> _Leaf:
         # A sparse tensor, or one of a class of the program's own, is more than its elements.
         return _Leaf(_TENSOR, dtype_name(value.dtype), tuple(value.shape)) if is_plain(value) else _Leaf(_TENSOR)
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        # numpy.memmap's elements are all there is to it. Big-endian, structured and object dtypes are not built in.
+        # numpy.memmap's elements are all there is to it. Not by dtype.isbuiltin, which is 0 of an array that was unpickled.
         plain = (type(value) in (numpy.ndarray, numpy.memmap) and value.ndim > 0) or isinstance(value, numpy.generic)
-        plain = plain and value.dtype.isbuiltin == 1
+        plain = plain and (value.dtype in names_of_dtypes() or value.dtype == bool)
         return _Leaf(_ARRAY, value.dtype.name, tuple(value.shape)) if plain else _Leaf(_ARRAY)
     return _Leaf(_OBJECT)
 
