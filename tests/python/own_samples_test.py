@@ -169,6 +169,12 @@ def test_dicts_of_samples_made_in_python():
             batch, (images, labels) = next(iter(named)), next(iter(plain))
             assert isinstance(batch, dict) and list(batch) == ["pixel_values", "labels"], batch
             assert torch.equal(batch["pixel_values"], images) and torch.equal(batch["labels"], labels)
+    # A collate_fn gets the new names, too, as where loaders read the pictures.
+    stacked = {"collate_fn": lambda samples: {"pixel_values": torch.stack([one["pixel_values"] for one in samples])}}
+    with penstock.DataLoader(theirs, 8, batch="dict", keys=keys, **stacked) as named, penstock.DataLoader(theirs, 8) as plain:
+        assert torch.equal(next(iter(named))["pixel_values"], next(iter(plain))[0])
+    with penstock.DataLoader(Pictures(), 6, batch="dict", transform=[V.Resize((32, 32)), negative, V.PILToTensor()]) as named:
+        assert list(next(iter(named))) == ["image", "label"]
     with penstock.DataLoader(Rich(), 8, batch="dict", keys={"number": "count"}) as named:
         assert next(iter(named))["count"].tolist() == list(range(8))
     for wrong, words in (({"label": "labels"}, ("no field 'label'", "'number'")), ({"number": "name"}, ("the same name",))):
@@ -663,6 +669,13 @@ def test_steps_around_one_that_cannot_be_translated():
     with penstock.DataLoader(Pictures(as_dict=True), 6, transform=steps) as loader:
         batch, = loader
         assert batch["number"].tolist() == list(range(6)) and all(torch.equal(one, wanted) for one in batch["image"])
+    # Arrays: the first step makes pictures of them itself, or is a function that takes them as they are.
+    arrays = [(numpy.asarray(picture), number) for picture, number in map(Pictures().__getitem__, range(6))]
+    for transform in ([V.ToPILImage(), *steps], V.Compose([V.ToPILImage(), *steps]), steps):
+        with penstock.DataLoader(arrays, 6, transform=transform) as loader:
+            assert all(torch.equal(one, wanted) for one in next(iter(loader))[0]), transform
+    with penstock.DataLoader(arrays, 6, transform=torch.from_numpy) as loader:
+        assert next(iter(loader))[0].shape == (6, *arrays[0][0].shape)
     # Pictures that penstock could read, whose first steps do not end in one size.
     several = [V.Resize(40), Image.Image.copy, V.CenterCrop(32), V.PILToTensor()]
     with penstock.DataLoader(penstock.ImageFolder(TRAIN), 16, transform=several) as loader:

@@ -148,7 +148,8 @@ def _read_own(dataset: Any, found: Any, asked: Asked) -> Given:
     from . import _here, _pickled, _transform_notes
     translated = _translated(asked.transform, asked)
     if translated.rest:
-        return _read_python(dataset, asked.transform, translated.why, asked, _transform_notes.all_in_python(translated.notes))
+        return _read_python(dataset, asked.transform, translated.why, asked,
+                            _transform_notes.all_in_python(translated.notes))._replace(pair=_PAIR)
     if asked.asked_for_here:
         here = _here.Here(dataset)
         return _made({"path": _pickled.import_path(), "pickle": here.text}, translated.steps, asked, here=here,
@@ -236,12 +237,18 @@ def _read_python(dataset: Any, transform: Any, why: str, asked: Asked, notes: Se
 def _steps_in_python(transform: Any, why: str) -> list:
     """What is called for each picture, one after the other: a list, or a Compose of penstock's, is nothing that can be called."""
     from . import _torch_transforms
-    steps = list(_torch_transforms.flattened(transform))
-    own = next((step for step in steps if hasattr(step, "to_spec")), None)
+    own = next((step for step in _torch_transforms.flattened(transform) if hasattr(step, "to_spec")), None)
     if own is not None:
         raise UsageError(f"{own!r} of penstock's cannot run in Python, where all steps of this transform would: {why}",
                          _torch_transforms.APART)
-    return steps
+    return _called(transform)
+
+
+def _called(transform: Any) -> list:
+    """A Compose of torchvision's stays as it is: the program may change its steps between epochs."""
+    if callable(transform):
+        return [transform]
+    return [step for one in getattr(transform, "transforms", transform) for step in _called(one)]
 
 
 def _asked_for(dataset: Any, rows: Optional[Sequence[int]], sampler: Any) -> Sequence[int]:

@@ -360,12 +360,20 @@ def _picture_of(image: Any) -> Any:
     return Image.fromarray(image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image)
 
 
+def takes_pictures(steps: Sequence[Any]) -> bool:
+    """Whether the first of these steps is one of torchvision's for pictures. Other functions get what the data set returns."""
+    from ._torch_sequences import flattened, home_of
+    module, name = home_of(next(flattened(list(steps)), None))
+    return module.startswith("torchvision.transforms.") and name not in ("ToPILImage", "Lambda")
+
+
 class Transformed:
     """A data set of (picture, label, …), or of dicts with an `image`, with steps that penstock cannot translate."""
 
     def __init__(self, dataset: Any, steps: Sequence[Callable]) -> None:
         self.dataset = dataset
         self.steps = list(steps)
+        self._takes_pictures = takes_pictures(self.steps)
 
     def programs_own(self) -> tuple:
         """(data set, transforms): for messages about what cannot be pickled."""
@@ -386,7 +394,7 @@ class Transformed:
         return (self._made(picture), *others)
 
     def _made(self, image: Any) -> Any:
-        picture = _picture_of(image)
+        picture = _picture_of(image) if self._takes_pictures else image
         for step in self.steps:
             picture = step(picture)
         return picture

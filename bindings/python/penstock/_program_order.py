@@ -34,8 +34,8 @@ def send_epoch(epoch: int, *samplers: Any) -> None:
 
 
 def epoch_of(sampler: Any) -> Optional[int]:
-    """The epoch that a sampler has: its `epoch`, as torch's have it, or `_epoch`. None of one that shows neither."""
-    for name in ("epoch", "_epoch"):
+    """The epoch that was said to a sampler: its `epoch`, as torch's have it, or `_epoch`. None of one that shows neither."""
+    for name in ("said_epoch", "epoch", "_epoch"):  # the first of penstock's own
         with contextlib.suppress(TypeError):  # None, or another kind of thing
             return operator.index(getattr(sampler, name, None))  # type: ignore[arg-type]
     return None

@@ -253,7 +253,7 @@ class DataLoader:
         if self._as_dict and known is not None and not known and collate_fn is None:
             raise UsageError(f"batch=\"dict\": {type(dataset).__name__}'s samples are made in Python, and are no dicts",
                              "let the data set return dicts, or a collate_fn make them")
-        self._pair = given.pair if self._as_dict and known == given.pair else ()
+        self._pair = given.pair if self._as_dict and known in (None, given.pair) else ()
         lines = list(given.overrides)
         programs = order.sampler if given.rows is None or order.sampler is None else OfRows(order.sampler, given.rows)
         self._order = None if programs is None else \
@@ -781,7 +781,7 @@ class DataLoader:
                 raise as_raised(DatasetError(f"samples {indices[odd].tolist()} are not like those that were looked at, and cannot be put "
                                              f"together with the others of their batch: {error}"), type(error).__mro__, error)
         else:
-            samples = list(map(self._named, layout.samples(fields))) if layout is not None else \
+            samples = [self._named(one, self._keys) for one in layout.samples(fields)] if layout is not None else \
                 self._read_samples(values, facts.indices if one is None else one(facts.indices))
             with _generators.kept_alone():
                 _worker.seed_generators(_worker.seed_of(f"{self._seed} {facts.epoch} {facts.step} {self.rank}".encode()))
@@ -795,9 +795,11 @@ class DataLoader:
             return DictBatch((self._keys.get(name, name), value) for name, value in batch.items())._describe(facts, one)
         return batch
 
-    def _named(self, pair: Any) -> Any:
+    def _named(self, pair: Any, keys: Optional[Mapping[str, str]] = None) -> Any:
         """A sample or batch of two parts, made in Python, as batch="dict" wants it."""
-        return dict(zip(self._pair, pair)) if self._pair and type(pair) in (tuple, list) and len(pair) == len(self._pair) else pair
+        if not self._pair or type(pair) not in (tuple, list) or len(pair) != len(self._pair):
+            return pair
+        return {(keys or {}).get(name, name): part for name, part in zip(self._pair, pair)}
 
     def _read_samples(self, values: list, indices: Any) -> list:
         """The samples of a batch whose pictures loaders read, as the data set would return them."""

@@ -65,6 +65,9 @@ class _Epochs:
             raise UsageError(f"set_epoch({epoch}): epochs count from 0 to 2^63 - 1")
         self.epoch = epoch
 
+    def _seed_now(self) -> int:
+        return (self.seed + self.epoch) % 2**64
+
 
 class SequentialSampler:
     """0, 1, 2, … `data_source` is anything with `len`, or the number of samples."""
@@ -81,19 +84,19 @@ class SequentialSampler:
 
 class _Advancing(_Epochs):
     """One more epoch with every iteration, unless set_epoch was called since the last: torch's DataLoader calls set_epoch on
-    nobody, and an iteration in the same order again is not what a random sampler is for. `epoch` stays what set_epoch said, because a
-    loader takes another one for the program's word."""
+    nobody, and an iteration in the same order again is not what a random sampler is for."""
 
-    _begun = 0  # iterations since set_epoch
+    _passed = False
+    said_epoch = 0  # by set_epoch: a loader follows that, and not what iterations have counted
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
-        self._begun = 0
+        self.said_epoch, self._passed = self.epoch, False
 
-    def _seed_of_iteration(self) -> int:
-        """The seed of the iteration that begins."""
-        self._begun += 1
-        return self.seed + self.epoch + self._begun - 1
+    def _begin_iteration(self) -> None:
+        if self._passed:
+            self.epoch += 1
+        self._passed = True
 
 
 class RandomSampler(_Advancing):
@@ -126,7 +129,8 @@ class RandomSampler(_Advancing):
         if self.generator is not None:
             data = _torch("RandomSampler(generator=...)").utils.data
             return iter(data.RandomSampler(range(size), self.replacement, self._num_samples, self.generator))
-        return iter(_penstock.random_order(size, self.replacement, self.num_samples, self._seed_of_iteration() % 2**64))
+        self._begin_iteration()
+        return iter(_penstock.random_order(size, self.replacement, self.num_samples, self._seed_now()))
 
     def __len__(self) -> int:
         return self.num_samples
@@ -200,14 +204,15 @@ class WeightedRandomSampler(_Advancing):
         self.seed = _job.integer("seed", seed)
 
     def __iter__(self) -> Iterator[int]:
-        seed = 0 if self.generator is not None else self._seed_of_iteration()
+        if self.generator is None:
+            self._begin_iteration()
         if self.generator is None and self.replacement and self.num_samples > 1:
-            return iter(_penstock.weighted_order(self.weights, self.num_samples, seed % 2**64))
+            return iter(_penstock.weighted_order(self.weights, self.num_samples, self._seed_now()))
         torch = _torch("WeightedRandomSampler with a generator, without replacement, or of one draw")
         generator = self.generator
         if generator is None:
             generator = torch.Generator()
-            generator.manual_seed(seed)
+            generator.manual_seed(self.seed + self.epoch)
         weights = torch.as_tensor(self.weights, dtype=torch.double)
         return iter(torch.multinomial(weights, self.num_samples, self.replacement, generator=generator).tolist())
 

@@ -516,7 +516,10 @@ def _is_found(function: Callable, name: str) -> bool:
         found = _resolve(name)
     except (_Refused, ImportError, ValueError):
         return False
-    return found is function or (isinstance(function, _types.MethodType) and found == function)  # a class's method is another each time
+    if isinstance(function, _types.MethodType):
+        return found == function  # a class's method is another object each time
+    # A notebook that loads modules again (autoreload) gives the old function the new one's code.
+    return found is function or getattr(found, "__code__", None) is getattr(function, "__code__", found)
 
 
 class Python(Transform):

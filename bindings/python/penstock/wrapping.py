@@ -14,6 +14,7 @@ gives for that index in that epoch, whoever reads it and in whatever batch.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -82,8 +83,8 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
     -------
     An iterable with `len`, `set_epoch`, `reset`, `close`. Batches are tuples that also know `indices`, `valid`,
     `substituted`, `epoch` and `step`. Other names are looked up at `loader`. `state_dict` and `load_state_dict`, where `loader`
-    has them (torchdata's StatefulDataLoader), keep the epoch, too; with batches taken ahead of the program, as `prefetch` does,
-    state_dict() is a UsageError, because the loader's state is of those.
+    has them (torchdata's StatefulDataLoader), keep the epoch, too, and are of the batches that the program was given: with
+    `prefetch` the loader is asked for its state before each batch.
 
     Notes
     -----
@@ -179,17 +180,18 @@ class WrappedLoader:
 
     def _state_dict(self) -> dict:
         place = self._place
-        if place is not None and place.ahead > 0:
-            raise UsageError(f"state_dict(): the state of the wrapped {type(self.loader).__name__} counts batches that the program was not "
-                             f"given yet ({place.ahead})", "say prefetch=0, or save the state between epochs")
         epoch = self.epoch if place is None or place.over else place.epoch
-        return {_EPOCH: epoch, "loader": self.loader.state_dict()}
+        state = place.states[0] if place is not None and place.states else self.loader.state_dict()
+        if isinstance(state, Exception):
+            raise state
+        return {_EPOCH: epoch, "loader": state}
 
     def _load_state_dict(self, state: Any) -> None:
+        epoch = self._next_epoch
         if isinstance(state, Mapping) and _EPOCH in state:  # else the loader's own, which knows of no epoch here
-            self._next_epoch, state = _job.epoch_of(state[_EPOCH]), state["loader"]
+            epoch, state = _job.epoch_of(state[_EPOCH]), state["loader"]
         self.loader.load_state_dict(state)
-        self._place = None
+        self._next_epoch, self._place = epoch, None
 
     def __repr__(self) -> str:
         return f"<penstock.wrap({type(self.loader).__name__}) with {self.preprocessor!r}>"
@@ -206,7 +208,9 @@ class _Place:
     """Where an iteration stands, also once nobody has that any more."""
 
     epoch: int
-    ahead: int = 0     # batches of the loader that the program was not given
+    # The loader's before each batch that it has given and the program was not given; empty where it has none, or none is ahead. An
+    # exception where it could not tell.
+    states: deque = dataclasses.field(default_factory=deque)
     over: bool = False
 
 
@@ -267,6 +271,7 @@ class _WrappedIteration:
         self._owner = owner
         self._epoch = epoch
         self._place = _Place(epoch)
+        self._keeps_states = owner.prefetch > 0 and hasattr(owner.loader, "state_dict")
         self._step = 0
         self._bad = 0
         self._unusable: set = set()  # (place in the dataset, occurrence) of samples that searches have seen
@@ -310,7 +315,8 @@ class _WrappedIteration:
             batch = self._finish(begun, *begun.made)
             self._bad += sum(map(bool, begun.made[1]))
             self._begun.popleft()
-            self._place.ahead -= 1
+            if self._place.states:
+                self._place.states.popleft()
             self._place.over = self._source is None and not self._begun and self._failure is None
         except Exception:
             self._stop("failed")
@@ -321,9 +327,10 @@ class _WrappedIteration:
     def _pull(self) -> None:
         """Takes one batch of the loader, and begins to decode it."""
         try:
+            before = [self._state()] if self._keeps_states else []
             try:
                 batch = next(self._source)
-                self._place.ahead += 1
+                self._place.states.extend(before)
             except StopIteration:
                 self._source = None
                 return
@@ -331,6 +338,12 @@ class _WrappedIteration:
         except Exception as problem:
             self._failure = problem
             self._source = None
+
+    def _state(self) -> Any:
+        try:
+            return copy.deepcopy(self._owner.loader.state_dict())
+        except Exception as problem:  # of whoever asks for it
+            return problem
 
     def _begin(self, batch: Any) -> _Begun:
         if not isinstance(batch, (tuple, list)) or len(batch) < 3:
