@@ -818,7 +818,7 @@ def test_a_rank_that_stays_stopped_while_the_job_starts_is_named():
     print(f"  seed {seed}", flush=True)
     draw = random.Random(seed)
     named = 0
-    tries = 20 if FULL else 4
+    tries = 12 if FULL else 4
     for number in range(tries):
         if named and not FULL:
             break
