@@ -59,6 +59,8 @@ def stage(folder):
     for page in sorted(wanted):
         with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
             for _, target in links_of(file.read()):
+                if target.startswith("#"):
+                    continue
                 path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.partition("#")[0]))
                 if os.path.isdir(os.path.join(SOURCE, path)):
                     listings.add(path)

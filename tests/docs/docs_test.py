@@ -102,6 +102,14 @@ def test_every_page_is_in_the_site():
     assert not missing, f"docs/index.md does not lead to {missing}"
 
 
+def test_no_page_of_the_site_stands_in_anothers_way():
+    # mkdocs makes a folder's page of either, and refuses both.
+    with tempfile.TemporaryDirectory(prefix="docs_test-") as folder:
+        hooks.stage(folder)
+        both = [path for path, _, names in os.walk(folder) if {"index.md", "README.md"} <= set(names)]
+        assert not both and os.path.exists(os.path.join(folder, "docs", "index.md")), both
+
+
 def test_lengths():
     assert read("README.md").count("\n") <= 150
     pages = [path for path in hooks.pages() if path.startswith("docs/") or path in ("README.md", "CHANGELOG.md", "bench/README.md")]
