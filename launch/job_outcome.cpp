@@ -11,6 +11,8 @@
 namespace penstock {
 namespace {
 
+constexpr int kLost = static_cast<int>(ErrorKind::peer_lost);
+
 constexpr double kStart_s = 5;  // for ranks that meet the same mistake: rank 0 is given time to speak first
 // For ranks that wait for the same one: each gives up as long after it began as the first one did, or a few seconds later
 // where it only waits at a barrier. Rank 0 is given time to speak first here, too.
@@ -127,7 +129,7 @@ std::string JobOutcome::stuck(Nanoseconds now) const {
   }
   if (!rank_0_left_) {
     // Alone, and given up by somebody: awake it would have noticed that the others are gone, and have ended.
-    const auto lost = count([](const Rank& rank) { return rank.exit_code == static_cast<int>(ErrorKind::peer_lost); });
+    const auto lost = count([](const Rank& rank) { return rank.exit_code == kLost; });
     const double waking_s = spec_.grace_s + spec_.lost_after_s + kLeave_s;
     const bool alone = gone == spec_.ranks - 1;
     if (alone && lost > 0 && passed(last_change_, waking_s, now)) {
@@ -236,8 +238,7 @@ bool JobOutcome::awaits_last_words() const {
 
 bool JobOutcome::lost_a_rank() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
-    return item.second.gone && item.second.exit_code.value_or(static_cast<int>(ErrorKind::peer_lost)) ==
-                                   static_cast<int>(ErrorKind::peer_lost);
+    return item.second.gone && item.second.exit_code.value_or(kLost) == kLost;
   });
 }
 
@@ -256,17 +257,16 @@ const std::pair<const int, JobOutcome::Rank>* JobOutcome::speaker() const {
 
 int JobOutcome::code() const {
   const auto* said = speaker();
-  return said != nullptr ? *said->second.exit_code : static_cast<int>(ErrorKind::peer_lost);
+  return said != nullptr ? *said->second.exit_code : kLost;
 }
 
 std::vector<int> JobOutcome::killed() const {
   // One that lost the others may still have reached us, as a loader does that hears nothing more and is heard.
-  const auto lost = static_cast<int>(ErrorKind::peer_lost);
   const bool complete = code() == 0;
   std::vector<int> list;
   for (const int rank : left_) {
     const Rank& one = ranks_.at(rank);
-    if (!one.silent && (!one.exit_code || (complete && *one.exit_code == lost))) list.push_back(rank);
+    if (!one.silent && (!one.exit_code || (complete && *one.exit_code == kLost))) list.push_back(rank);
   }
   return list;
 }
@@ -274,10 +274,9 @@ std::vector<int> JobOutcome::killed() const {
 std::vector<int> JobOutcome::failed_alone() const {
   std::vector<int> list;
   if (code() != 0) return list;
-  const auto lost = static_cast<int>(ErrorKind::peer_lost);
   for (const int rank : left_) {
     const int said = ranks_.at(rank).exit_code.value_or(0);
-    if (said != 0 && said != lost) list.push_back(rank);
+    if (said != 0 && said != kLost) list.push_back(rank);
   }
   return list;
 }
@@ -289,8 +288,7 @@ double JobOutcome::meet_s() const {
 
 // The same code at once means something else: that the end was asked for, or that a socket is another's.
 bool JobOutcome::waited_in_vain(const Rank& rank) const {
-  return rank.exit_code == static_cast<int>(ErrorKind::peer_lost) &&
-         as_seconds(rank.left_at - rank.began_at) > 0.8 * spec_.start_s;
+  return rank.exit_code == kLost && as_seconds(rank.left_at - rank.began_at) > 0.8 * spec_.start_s;
 }
 
 bool JobOutcome::all_waited_in_vain() const {

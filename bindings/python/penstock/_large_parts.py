@@ -12,7 +12,8 @@ own.
 Whoever made the sample keeps its part until the program has it: KEPT_BYTES at most, because nobody fetches what was made for an
 iteration that was broken off, or made twice, and as many as it may have files open. A worker that dies takes parts with it that were
 made ahead. What the program makes itself (num_workers=0) stays with it, without a memfd. Only for loaders in the program's own process,
-whose workers are its children. Not thread-safe: one sample is made at a time; fetched() from any thread.
+whose workers are its children. Until the program has a batch, its large parts are in the workers' memory beside the program's copies.
+Not thread-safe: one sample is made at a time, and one batch is put together at a time.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from ._job import dtype_name
 from ._large_parts import LargeParts, Reads, Stayed, escaped, fetched
 from ._pickled import is_plain, pickled_value, unpickled_value
 from ._prefix import Begun
-from ._worker import Refused, names_of_dtypes, sample_of, seed_generators, why
+from ._worker import names_of_dtypes, of_another_kind, sample_of, seed_generators, why, without_image
 from .errors import DatasetError, as_raised, typed
 
 # Leaves by what they are for the program.
@@ -386,10 +386,10 @@ class Transformed:
         sample = sample_of(self.dataset, index)
         if isinstance(sample, dict):
             if "image" not in sample:
-                raise Refused(f"the sample has no field 'image', only {sorted(map(str, sample))}")
+                raise without_image(sample)
             return {**sample, "image": self._made(sample["image"])}
         if not isinstance(sample, (tuple, list)) or not sample:
-            raise Refused(f"__getitem__ returned {type(sample).__name__}: expected a dict of fields or a tuple (image, label)")
+            raise of_another_kind(sample)
         picture, *others = sample
         return (self._made(picture), *others)
 

@@ -238,6 +238,9 @@ def _notes_of(what: Any) -> tuple:
     return translated.notes, translated.why
 
 
+_NO_STEPS = "Its samples are made in Python, by the data set: there are no steps to describe."
+
+
 def _makes_samples_itself(what: Any) -> bool:
     """Is it a loader whose data set makes the samples, by transforms that nobody here knows?"""
     given = getattr(what, "_given", None)
@@ -250,16 +253,16 @@ def describe_transforms(what: Any, file: Optional[TextIO] = None) -> str:
 
     UsageError for what is neither a loader nor a transform.
     """
-    if _makes_samples_itself(what):
-        text = "Its samples are made in Python, by the data set: there are no steps to describe."
-        print(text, file=file or sys.stdout)
-        return text
+    text = _NO_STEPS if _makes_samples_itself(what) else _text_of(what)
+    print(text, file=file or sys.stdout)
+    return text
+
+
+def _text_of(what: Any) -> str:
     notes, why = _notes_of(what)
     of_loader = hasattr(what, "_given") or hasattr(what, "_transform_notes")
     lines = [f"{number}. {note.step}\n     runs: {_where(note, of_loader)}\n     {note.pixels}" for number, note in enumerate(notes, 1)]
     if why:
         lines.append(f"From here on in Python: {why}" + ("" if why.endswith(".") else "."))
     lines.append("Draws are penstock's (seed, epoch, index), not torch's: the same distributions, other numbers.")
-    text = "\n".join(lines)
-    print(text, file=file or sys.stdout)
-    return text
+    return "\n".join(lines)

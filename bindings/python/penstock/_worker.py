@@ -341,14 +341,22 @@ def as_image(image):
     return 1, image.shape[0], image.shape[1], buffer_of(image)
 
 
+def of_another_kind(item):
+    return Refused(f"__getitem__ returned {type(item).__name__}: expected a dict of fields or a tuple (image, label)")
+
+
+def without_image(item):
+    return Refused(f"the sample has no field 'image', only {sorted(map(str, item))}")
+
+
 def as_fields(item):
     """A sample as (image, label or None, {name: (dtype, shape, buffer)} in the order of names)."""
     if isinstance(item, tuple) and len(item) == 2:
         item = {"image": item[0], "label": item[1]}
     if not isinstance(item, dict):
-        raise Refused(f"__getitem__ returned {type(item).__name__}: expected a dict of fields or a tuple (image, label)")
+        raise of_another_kind(item)
     if "image" not in item:
-        raise Refused(f"the sample has no field 'image', only {sorted(map(str, item))}")
+        raise without_image(item)
     label = item.get("label")
     try:
         if "label" in item:

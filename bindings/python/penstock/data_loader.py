@@ -46,7 +46,6 @@ class _Unsaid:
 
 _UNSAID = _Unsaid()
 _MOST_IN_BATCH = 1 << 20  # of a job
-_FIELD_BYTES = 64 << 10   # limits.max_field_bytes where a job does not say it, nor its text
 
 
 def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: Optional[int]):
@@ -453,9 +452,11 @@ class DataLoader:
             state = json.loads(text)
             then = json.loads(state["spec"])
             now = json.loads(self._native.spec())["limits"]
-            then["limits"] = {**then["limits"], "max_field_bytes": now.get("max_field_bytes", _FIELD_BYTES)}
+            then["limits"].pop("max_field_bytes", None)
+            if "max_field_bytes" in now:  # else it is the usual one, which no spec says
+                then["limits"]["max_field_bytes"] = now["max_field_bytes"]
             return json.dumps({**state, "spec": json.dumps(then)})
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             return text  # no such state: whoever reads it says so
 
     def _place_in(self, state: Mapping[str, Any], text: str) -> Tuple[int, int]:
